@@ -1,0 +1,2 @@
+//! The `bake` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Fakes, contract tests, and the packages and base images that tests bake with.

@@ -1,0 +1,1 @@
+//! A disk file as the disk to bake on.

@@ -1,0 +1,1 @@
+//! Registers an image from the snapshot.

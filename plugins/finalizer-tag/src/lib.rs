@@ -1,0 +1,1 @@
+//! Tags what the bake made.

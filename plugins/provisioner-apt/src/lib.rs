@@ -1,0 +1,1 @@
+//! Installs Debian packages with the root own apt.
