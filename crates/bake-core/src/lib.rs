@@ -1,1 +1,29 @@
-//! The domain: plugin traits, templates, and the pipeline that turns an environment into a plan.
+//! The domain of `bake`: what plugins are, what a bake handles, and the recipe that turns an environment into a plan.
+//!
+//! Start with [`Bake::plan`]: the whole bake on one screen. The kinds of plugin are in [`plugin`], each with its contract
+//! on its trait; the data that steps hand to each other is at the top of this crate ([`BaseImage`], [`Installed`],
+//! [`Snapshot`], [`Image`], …). Nothing here prints, reads the environment of the process, or knows a cloud.
+//!
+//! Design: `ARCHITECTURE.md` and `docs/design/0001-the-house.md`.
+
+mod bake;
+mod identity;
+mod ids;
+mod model;
+pub mod plugin;
+mod request;
+mod template;
+
+pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch};
+pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, IdentityTemplates};
+pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
+pub use model::{
+    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage, Sealed,
+    Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
+};
+pub use plugin::{
+    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, Images, Medium, Needs, OpenVolume, PlanError,
+    Provisioner, Root, Volumes,
+};
+pub use request::{PackageRequest, PackageSpec, RequestError};
+pub use template::TemplateError;

@@ -1,0 +1,258 @@
+//! The things a bake handles, as plain data: what one step gives and the next one takes.
+//!
+//! All of them go through the journal, so they are serde values with named fields and nothing else.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
+
+/// Tags of a resource. Keys keep their case.
+pub type Tags = BTreeMap<String, String>;
+
+/// What a bake starts from, as the cloud resolved it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseImage {
+    /// The cloud's own id.
+    pub id: BaseId,
+    /// The name people know it by.
+    pub name: String,
+    /// Where it is.
+    pub region: Region,
+    /// What it runs on.
+    pub architecture: Architecture,
+    /// Size of its disk in bytes.
+    pub size: u64,
+    /// Its tags.
+    pub tags: Tags,
+}
+
+/// A request for a writable disk that begins as a copy of a base image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateVolume {
+    /// What to copy.
+    pub base: BaseId,
+    /// Where to make it.
+    pub region: Region,
+}
+
+/// A writable disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// The cloud's own id.
+    pub id: VolumeId,
+    /// Where it is.
+    pub region: Region,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// A disk that was unmounted, checked and written through; nothing writes to it any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The volume that it is on.
+    pub volume: VolumeId,
+    /// Where that volume is.
+    pub region: Region,
+    /// Size in bytes.
+    pub size: u64,
+    /// Programs that a package had started, which sealing ended; one line each.
+    pub ended: Vec<String>,
+}
+
+/// A request to keep the bytes of a sealed disk for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateSnapshot {
+    /// The sealed volume.
+    pub volume: VolumeId,
+    /// Where it is.
+    pub region: Region,
+    /// For people.
+    pub description: String,
+}
+
+/// The immutable result of leaving the volume context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The cloud's own id.
+    pub id: SnapshotId,
+    /// Where it is.
+    pub region: Region,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// A request to make an image of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterImage {
+    /// The image's name, unique in its region.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Its root disk.
+    pub snapshot: SnapshotId,
+    /// Where to register it.
+    pub region: Region,
+    /// What it runs on.
+    pub architecture: Architecture,
+    /// The base image it was made from.
+    pub base: BaseId,
+    /// What was installed on request.
+    pub packages: Vec<Package>,
+}
+
+/// An image that can be booted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The cloud's own id.
+    pub id: ImageId,
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub region: Region,
+    /// How its root disk is kept: `local`, `ebs` or `s3`.
+    pub store: String,
+}
+
+/// Something that carries tags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Taggable {
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// An image.
+    Image(ImageId),
+}
+
+/// A request to set tags. Tags of other names stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TagResource {
+    /// What to tag.
+    pub resource: Taggable,
+    /// Where it is.
+    pub region: Region,
+    /// What to set.
+    pub tags: Tags,
+}
+
+/// The tags of a resource as they were read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tagged {
+    /// All of them.
+    pub tags: Tags,
+}
+
+/// One installed package, as the root's package database names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// The epoch, if the version has one.
+    pub epoch: Option<String>,
+    /// The upstream version.
+    pub version: String,
+    /// The distribution's revision; `0` where the version has none, as Aminator's users expect.
+    pub release: String,
+    /// The package's architecture in the distribution's words: `amd64`, `all`.
+    pub architecture: String,
+}
+
+impl Package {
+    /// Takes a Debian version apart: `[epoch:]upstream[-revision]` (Debian policy 5.6.12).
+    ///
+    /// The revision begins after the *last* dash, since the upstream version may hold dashes itself.
+    pub fn from_debian(name: &str, version: &str, architecture: &str) -> Self {
+        let (epoch, rest) = match version.split_once(':') {
+            Some((epoch, rest)) => (Some(epoch.to_owned()), rest),
+            None => (None, version),
+        };
+        let (upstream, revision) = rest.rsplit_once('-').unwrap_or((rest, "0"));
+        Self {
+            name: name.to_owned(),
+            epoch,
+            version: upstream.to_owned(),
+            release: revision.to_owned(),
+            architecture: architecture.to_owned(),
+        }
+    }
+}
+
+/// What provisioning did, by the root's own package database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Installed {
+    /// The requested packages, in the order of the request.
+    pub requested: Vec<Package>,
+    /// The one that names the image.
+    pub main: Package,
+    /// What differs from the base.
+    pub changes: PackageChanges,
+}
+
+/// The package database before and after.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackageChanges {
+    /// Packages that were not there before.
+    pub added: Vec<Package>,
+    /// Packages whose version is another one now; the new one is given.
+    pub changed: Vec<Package>,
+    /// Packages that are gone.
+    pub removed: Vec<Package>,
+}
+
+impl PackageChanges {
+    /// Compares two states of a package database. Packages are the same if name and architecture are.
+    pub fn between(before: &[Package], after: &[Package]) -> Self {
+        let key = |package: &Package| (package.name.clone(), package.architecture.clone());
+        let old: BTreeMap<_, _> = before.iter().map(|package| (key(package), package)).collect();
+        let new: BTreeMap<_, _> = after.iter().map(|package| (key(package), package)).collect();
+        let mut changes = Self::default();
+        for (key, package) in &new {
+            match old.get(key) {
+                None => changes.added.push((*package).clone()),
+                Some(earlier) if earlier != package => changes.changed.push((*package).clone()),
+                Some(_) => {}
+            }
+        }
+        changes.removed = old.iter().filter(|(key, _)| !new.contains_key(*key)).map(|(_, p)| (*p).clone()).collect();
+        changes
+    }
+}
+
+/// Names and tags of what the bake makes: rendered once, after the package database has spoken, and frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Name of the image.
+    pub name: String,
+    /// Description of image and snapshot.
+    pub description: String,
+    /// Tags of image and snapshot.
+    pub tags: Tags,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debian_versions_are_taken_apart() {
+        let parts = |version: &str| {
+            let package = Package::from_debian("foo", version, "all");
+            (package.epoch, package.version, package.release)
+        };
+        assert_eq!(parts("2.10-3"), (None, "2.10".into(), "3".into()));
+        assert_eq!(parts("1:2.0~rc1+b2-3"), (Some("1".into()), "2.0~rc1+b2".into(), "3".into()));
+        assert_eq!(parts("1.0"), (None, "1.0".into(), "0".into()));
+        assert_eq!(parts("2023-01-15-1"), (None, "2023-01-15".into(), "1".into()));
+    }
+
+    #[test]
+    fn changes_name_what_was_added_changed_and_removed() {
+        let package = |name: &str, version: &str| Package::from_debian(name, version, "amd64");
+        let before = [package("kept", "1"), package("old", "1"), package("grown", "1")];
+        let after = [package("kept", "1"), package("grown", "2"), package("new", "1")];
+        let changes = PackageChanges::between(&before, &after);
+        assert_eq!(changes.added, [package("new", "1")]);
+        assert_eq!(changes.changed, [package("grown", "2")]);
+        assert_eq!(changes.removed, [package("old", "1")]);
+    }
+}

@@ -1,0 +1,16 @@
+//! What a plugin is: one trait for each kind, with its contract.
+//!
+//! All plugin code runs in the process of `bake` itself; what must happen with root's rights inside an image goes through
+//! [`Root`]. A plugin never prints and never reads the process's environment: all it needs reaches it through its settings.
+
+mod blockdevice;
+mod cloud;
+mod finalizer;
+mod provisioner;
+mod volume;
+
+pub use blockdevice::{BlockDevice, Disk, Medium};
+pub use cloud::{BaseQuery, Cloud, CloudKinds};
+pub use finalizer::{BakeHandles, Finalizer, Images, Needs, PlanError};
+pub use provisioner::Provisioner;
+pub use volume::{OpenVolume, Root, Volumes};
