@@ -1,0 +1,4 @@
+//! Process 1 of the sandbox.
+pub(crate) fn run() -> ! {
+    unimplemented!()
+}
