@@ -1,1 +1,38 @@
 //! Steps, graph, scheduler, journal, events: runs a plan and remembers what it changed.
+//!
+//! The engine knows nothing of images. Others build a [`Plan`] out of steps (start with [`Plan::steps`]); an [`Engine`]
+//! runs it. A step is local work (`run`), a live value of this process (`open`), or exactly one call that changes the
+//! world (`mutate`), whose kind is a registered [`Mutation`]. The [`Journal`] holds each mutation's intent before it is
+//! sent, what was made before anything waits for it, and each result before a dependant starts; so that another process
+//! can take it back ([`Engine::undo`]) with nothing but the journal.
+//!
+//! Design: `docs/design/0002-engine.md`.
+
+mod cancel;
+mod context;
+mod error;
+mod event;
+mod handle;
+mod id;
+mod inputs;
+mod journal;
+mod live;
+mod mutation;
+mod plan;
+mod retry;
+mod slot;
+mod values;
+pub mod wait;
+
+pub use cancel::Cancel;
+pub use context::StepContext;
+pub use error::{Class, Classify, Failure, StepError, StepResult};
+pub use event::{Event, EventKind, EventSink, EventStream, SkipReason, StepState, Verdict};
+pub use handle::{Handle, Live, Mapped, Maybe};
+pub use id::{BadRunId, RunId};
+pub use inputs::{Data, Inputs, Output};
+pub use live::LiveGuard;
+pub use mutation::{Calls, Found, Keep, Mutation, MutationKind, Mutations, Op, Patience, Resend, Undone};
+pub use plan::{Inside, Outside, Plan, PlanErrors, PlanProblem, Scope, StepBuilder, StepDefaults, Steps};
+pub use retry::Retry;
+pub use slot::{Slot, SlotLimits};

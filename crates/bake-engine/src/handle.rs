@@ -1,0 +1,73 @@
+//! Promises of values: what steps hand to each other while a plan is built.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The place of a step in its plan, and which plan that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) plan: u64,
+    pub(crate) node: usize,
+}
+
+/// The promise of a step's output. `Copy` for every `T`; good only for the plan it came from.
+pub struct Handle<T> {
+    pub(crate) place: Place,
+    output: PhantomData<fn() -> T>,
+}
+
+impl<T> Handle<T> {
+    pub(crate) fn new(place: Place) -> Handle<T> {
+        Handle { place, output: PhantomData }
+    }
+
+    /// Waits for the step to settle and gives `None` if it was skipped or failed.
+    pub fn maybe(self) -> Maybe<T> {
+        Maybe(self)
+    }
+
+    /// A part of the output: `built.map(|b| b.packages)`.
+    pub fn map<U>(self, part: fn(T) -> U) -> Mapped<T, U> {
+        Mapped { handle: self, part }
+    }
+}
+
+/// A [`Handle`] whose step may have failed or been skipped.
+pub struct Maybe<T>(pub(crate) Handle<T>);
+
+/// A part of a step's output.
+pub struct Mapped<T, U> {
+    pub(crate) handle: Handle<T>,
+    pub(crate) part: fn(T) -> U,
+}
+
+/// The promise of a value of this process only, such as a mounted root. Implements [`Inputs`](crate::Inputs) and not
+/// [`Data`](crate::Data): outside its scope it does not compile.
+pub struct Live<T> {
+    pub(crate) place: Place,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Live<T> {
+    pub(crate) fn new(place: Place) -> Live<T> {
+        Live { place, value: PhantomData }
+    }
+}
+
+/// `derive` would ask for `T: Clone`.
+macro_rules! copy_whatever_it_promises {
+    ($($name:ident<$($param:ident),+>),+) => {$(
+        impl<$($param),+> Clone for $name<$($param),+> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<$($param),+> Copy for $name<$($param),+> {}
+        impl<$($param),+> fmt::Debug for $name<$($param),+> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    )+};
+}
+copy_whatever_it_promises!(Handle<T>, Maybe<T>, Mapped<T, U>, Live<T>);
