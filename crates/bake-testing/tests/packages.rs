@@ -17,19 +17,21 @@ struct Root {
 }
 
 impl Root {
-    fn new(repository: Repository) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        copy_tree(&apt_root(), &folder.path().join("root"));
-        Self { folder, repository }
+    /// With the standard repository.
+    fn new() -> Self {
+        Self::of(|_| packages::standard())
     }
 
     /// With a repository of this one package.
     fn with(package: &Deb) -> Self {
-        let repository = tempfile::tempdir().unwrap().keep();
-        let root = Self::new(Repository::create(&repository, std::slice::from_ref(package)));
-        let inside = root.folder.path().join("repository");
-        fs::rename(&repository, &inside).unwrap();
-        Self { repository: Repository::open(&inside), ..root }
+        Self::of(|folder| Repository::create(&folder.join("repository"), std::slice::from_ref(package)))
+    }
+
+    fn of(repository: impl FnOnce(&Path) -> Repository) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy_tree(&apt_root(), &folder.path().join("root"));
+        let repository = repository(folder.path());
+        Self { folder, repository }
     }
 
     fn path(&self, inside: &str) -> PathBuf {
@@ -98,7 +100,7 @@ fn told(output: &Output) -> String {
 #[test]
 fn apt_installs_a_dependency_and_runs_its_postinst() {
     needs!(root(), fixtures());
-    let root = Root::new(packages::standard());
+    let root = Root::new();
     root.installed(&["hello-dep"]);
     assert_eq!(root.text("/usr/bin/hello-bake"), "#!/bin/sh\necho hello from 2.0\n");
     assert_eq!(root.text("/usr/share/hello-bake/grüße ☃"), "hallo\n");
@@ -109,7 +111,7 @@ fn apt_installs_a_dependency_and_runs_its_postinst() {
 #[test]
 fn apt_takes_the_version_that_is_asked_for_and_upgrades_it() {
     needs!(root(), fixtures());
-    let root = Root::new(packages::standard());
+    let root = Root::new();
     root.installed(&["hello-bake=1.0", "conf-bake=1.0"]);
     assert!(root.text("/usr/bin/hello-bake").contains("1.0"));
     fs::write(root.path("/etc/conf-bake.conf"), "edited\n").unwrap();
@@ -128,19 +130,19 @@ fn a_package_of_glibc_programs_finds_the_libc_that_the_root_says_it_has() {
 #[test]
 fn a_failing_postinst_fails_apt_and_says_why() {
     needs!(root(), fixtures());
-    let said = Root::new(packages::standard()).refused(&["failing-bake"]);
+    let said = Root::new().refused(&["failing-bake"]);
     assert!(said.contains("failing-bake cannot be configured"), "{said}");
 }
 
 #[test]
 fn a_service_is_started_unless_policy_forbids_it() {
     needs!(root(), fixtures());
-    let root = Root::new(packages::standard());
+    let root = Root::new();
     root.installed(&["service-bake"]);
     assert_eq!(root.text("/var/lib/service-bake/tried"), "invoke-rc.d\n");
     assert_eq!(root.text("/var/lib/service-bake/started"), "/etc/init.d/service-bake start\n");
 
-    let root = Root::new(packages::standard());
+    let root = Root::new();
     fs::write(root.path("/usr/sbin/policy-rc.d"), "#!/bin/sh\nexit 101\n").unwrap();
     fs::set_permissions(root.path("/usr/sbin/policy-rc.d"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
@@ -182,7 +184,7 @@ fn slow_takes_its_time_and_leaves_its_files() {
 #[test]
 fn curious_tells_what_it_sees() {
     needs!(root(), fixtures());
-    let root = Root::new(packages::standard());
+    let root = Root::new();
     root.installed(&["curious-bake"]);
     let seen = |sight: &str| root.text(&format!("/var/lib/curious/{sight}"));
     assert_eq!(seen("resolv.conf"), "nameserver 192.0.2.53\n");

@@ -96,8 +96,10 @@ impl DiskOptions {
 /// Needs root, so that the owners of its files are right.
 #[track_caller]
 pub fn disk(options: &DiskOptions) -> PathBuf {
-    let recipe = [include_str!("disk.rs"), include_str!("root.rs"), &format!("{options:?}")];
-    or_panic(cached("disk", &recipe, |file| make(options, file)))
+    let DiskOptions { table, filesystem, roots, size_mib } = options;
+    let name = format!("disk-{table:?}-{filesystem:?}-{roots}-{size_mib}").to_lowercase();
+    let recipe = [include_str!("disk.rs"), include_str!("root.rs")];
+    or_panic(cached(&name, &recipe, |file| make(options, file)))
 }
 
 fn make(options: &DiskOptions, file: &Path) -> Result<()> {

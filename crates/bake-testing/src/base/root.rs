@@ -178,6 +178,8 @@ fn write_files(root: &Path) -> Result<()> {
         ("usr/lib/os-release", OS_RELEASE, 0o644),
         // dpkg calls it after libraries were installed; here nothing needs its cache.
         ("usr/sbin/ldconfig", "#!/bin/sh\n", 0o755),
+        // As on a running machine, so that services do start if nobody forbids it.
+        ("usr/sbin/runlevel", "#!/bin/sh\necho N 2\n", 0o755),
     ];
     for (path, content, mode) in files {
         let path = root.join(path);

@@ -173,6 +173,7 @@ fn pause() {
 mod tests {
     use super::*;
     use crate::needs;
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
     /// Kills the process when the test ends, however it ends.
@@ -197,7 +198,7 @@ mod tests {
         let marker = format!("marker-{}", folder.path().display());
         let by_marker = Leftovers::of(Path::new("/no/such-folder-of-a-test")).or_argument(&marker);
         let sleep = |command: &mut Command| Killed(command.spawn().unwrap());
-        let one = sleep(Command::new("sh").args(["-c", "sleep 60; :", &marker]));
+        let one = sleep(Command::new("sleep").arg0(&marker).arg("60"));
         let found = by_marker.wait_for(Duration::from_secs(5), |_| true);
         assert!(matches!(&found[..], [Leftover::Process { pid, .. }] if *pid == one.0.id()), "{found:?}");
         drop(one);

@@ -80,6 +80,12 @@ if command -v deb-systemd-invoke >/dev/null; then
     echo deb-systemd-invoke >> /var/lib/service-bake/tried
 fi
 if command -v invoke-rc.d >/dev/null; then
+    if command -v update-rc.d >/dev/null; then
+        update-rc.d service-bake defaults
+    else
+        mkdir -p /etc/rc2.d
+        ln -sf ../init.d/service-bake /etc/rc2.d/S01service-bake
+    fi
     invoke-rc.d --skip-systemd-native service-bake start
     echo invoke-rc.d >> /var/lib/service-bake/tried
 fi";
