@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::schema::check_defaults;
+
 /// The keys that every finalizer takes, whatever its plugin.
 pub(crate) const FINALIZER_KEYS: [&str; 6] = ["name", "optional", "when", "after", "timeout", "retry"];
 
@@ -167,8 +169,9 @@ impl Catalog {
     ///
     /// # Panics
     ///
-    /// On a name that two plugins of a kind share, on a finalizer without a stage (or a stage without a finalizer), and
-    /// on a setting named twice or like a key that every finalizer takes: mistakes of the program, seen at its first start.
+    /// On a name that two plugins of a kind share, on a finalizer without a stage (or a stage without a finalizer), on a
+    /// setting named twice or like a key that every finalizer takes, and on a default that the setting does not take:
+    /// mistakes of the program, seen at its first start.
     pub fn new(plugins: Vec<PluginInfo>) -> Self {
         let mut catalog = Self::default();
         for info in plugins {
@@ -206,5 +209,8 @@ fn check_info(info: &PluginInfo) {
         assert!(!repeated, "{kind} `{name}` has two settings called `{}`", setting.name);
         let taken = is_finalizer && FINALIZER_KEYS.contains(&setting.name);
         assert!(!taken, "{kind} `{name}`: `{}` belongs to every finalizer", setting.name);
+    }
+    if let Err(problem) = check_defaults(info) {
+        panic!("{kind} `{name}`: {problem}");
     }
 }

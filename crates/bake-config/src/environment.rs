@@ -75,7 +75,7 @@ pub struct FinalizerUse {
     /// A predicate that decides whether it runs.
     pub when: Option<Text>,
     /// Members of the set that end before it starts; order only.
-    pub after: Vec<String>,
+    pub after: Vec<Text>,
     /// How long it may take.
     pub timeout: Option<Duration>,
     /// How often it is tried again after a failure.
@@ -168,7 +168,7 @@ impl FinalizerUse {
             "stage": self.stage.to_string(),
             "optional": self.optional,
             "when": self.when.as_ref().map(|when| &when.text),
-            "after": self.after,
+            "after": self.after.iter().map(|after| &after.text).collect::<Vec<_>>(),
             "timeout": self.timeout.map(|timeout| humantime::format_duration(timeout).to_string()),
             "retry": self.retry,
             "settings": self.settings.to_json(),

@@ -107,7 +107,7 @@ pub(crate) fn known<'a>(written: &str, names: impl IntoIterator<Item = &'a str>)
 }
 
 /// Two slips in three letters are another word: allow one slip per three characters, and a mere difference of case.
-fn closest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn closest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
     let folded = written.to_lowercase().replace('-', "_");
     let allowed = folded.chars().count().div_ceil(3).min(3);
     let distance = |name: &str| strsim::damerau_levenshtein(&folded, &name.to_lowercase());

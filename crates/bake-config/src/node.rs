@@ -129,6 +129,15 @@ impl Table {
         self.0.is_empty()
     }
 
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.0.get_mut(key)
+    }
+
+    /// The value of `key`, unless it was taken away.
+    pub(crate) fn present(&self, key: &str) -> Option<&Node> {
+        self.get(key).filter(|node| node.value != Value::Null)
+    }
+
     /// The table below `key`, if there is one.
     pub(crate) fn table(&self, key: &str) -> Option<&Table> {
         self.get(key).and_then(Node::as_table)

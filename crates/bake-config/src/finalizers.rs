@@ -1,0 +1,192 @@
+//! Finalizer sets: from a list as written to groups that follow each other.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::{FINALIZER_KEYS, PluginKind};
+use crate::environment::{FinalizerSet, FinalizerUse, Group};
+use crate::error::{ConfigError, known};
+use crate::node::{Node, Table, Value};
+use crate::origin::{Origin, Text};
+use crate::resolve::Resolver;
+use crate::schema::{Site, check_settings, one_or_several, unknown_plugin};
+use crate::settings::Settings;
+use crate::values::parse_duration;
+
+/// Builds a set from its list. Gives nothing if a finalizer of it cannot be told; what is wrong is noted.
+pub(crate) fn finalizer_set(
+    resolver: &mut Resolver<'_>,
+    name: Option<String>,
+    origin: &Origin,
+    items: &[Node],
+    plugins: Option<&Table>,
+) -> Option<FinalizerSet> {
+    let mut members = Vec::new();
+    let mut complete = true;
+    for item in items {
+        let together = item.as_list().unwrap_or(std::slice::from_ref(item));
+        let mut uses = Vec::new();
+        for item in together {
+            match finalizer_use(resolver, item, plugins) {
+                Some(member) => uses.push(member),
+                None => complete = false,
+            }
+        }
+        check_together(&uses, &mut resolver.errors);
+        members.extend(uses);
+    }
+    if !complete {
+        return None;
+    }
+    check_order(&members, &mut resolver.errors);
+    check_names(&members, &mut resolver.errors);
+    let set = FinalizerSet { name, groups: group(members), origin: origin.clone() };
+    check_circles(&set, &mut resolver.errors);
+    Some(set)
+}
+
+/// Neighbours of one stage are one group, however they are nested.
+fn group(members: Vec<FinalizerUse>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for member in members {
+        match groups.last_mut() {
+            Some(group) if group.stage == member.stage => group.members.push(member),
+            _ => groups.push(Group { stage: member.stage, members: vec![member] }),
+        }
+    }
+    groups
+}
+
+fn finalizer_use(resolver: &mut Resolver<'_>, item: &Node, plugins: Option<&Table>) -> Option<FinalizerUse> {
+    let (plugin, origin, own) = match name_and_settings(item) {
+        Ok(found) => found,
+        Err(error) => {
+            resolver.errors.push(*error);
+            return None;
+        }
+    };
+    let Some(info) = resolver.catalog.get(PluginKind::Finalizer, plugin) else {
+        resolver.errors.push(unknown_plugin(PluginKind::Finalizer, plugin, origin, resolver.catalog));
+        return None;
+    };
+    let stage = info.stage.expect("the catalog checks that every finalizer has a stage");
+    check_settings(info, &own, Site::FinalizerSet, &mut resolver.errors);
+    resolver.refuse_unbuilt(info, origin);
+    let mut table = resolver.settings(info, plugins, own);
+    let mut common: BTreeMap<&str, Node> = BTreeMap::new();
+    for key in FINALIZER_KEYS {
+        if let Some(entry) = table.remove(key) {
+            common.insert(key, entry.node);
+        }
+    }
+    // A value of the wrong shape was noted by the check of its table.
+    let text = |key: &str| common.get(key).and_then(Node::as_text);
+    Some(FinalizerUse {
+        plugin: plugin.to_owned(),
+        name: text("name").unwrap_or(plugin).to_owned(),
+        stage,
+        optional: text("optional") == Some("true"),
+        when: common
+            .get("when")
+            .and_then(|node| Some(Text { text: node.as_text()?.to_owned(), origin: node.origin.clone() })),
+        after: common.get("after").and_then(one_or_several).into_iter().flatten().collect(),
+        timeout: text("timeout").and_then(parse_duration),
+        retry: resolver.retry(common.get("retry")),
+        settings: Settings::new(table, origin.clone(), info.settings),
+        origin: origin.clone(),
+    })
+}
+
+/// An item is `NAME`, or `NAME: { … }`.
+fn name_and_settings(item: &Node) -> Result<(&str, &Origin, Table), Box<ConfigError>> {
+    let refuse = |message: &str| {
+        let error = ConfigError::new(&item.origin, message);
+        Err(Box::new(error.hint("write `NAME`, `NAME: { SETTING: … }`, or `[NAME, NAME]` for several together")))
+    };
+    match &item.value {
+        Value::Scalar { text, .. } => Ok((text, &item.origin, Table::new())),
+        Value::Null => refuse("an item of a finalizer set is empty"),
+        Value::List(_) => refuse("a list in a list in a finalizer set"),
+        Value::Table(table) => match table.iter().collect::<Vec<_>>()[..] {
+            [(name, entry)] => match &entry.node.value {
+                Value::Table(settings) => Ok((name, &entry.key_origin, settings.clone())),
+                Value::Null => Ok((name, &entry.key_origin, Table::new())),
+                Value::Scalar { .. } | Value::List(_) => refuse("a finalizer's settings are a table"),
+            },
+            _ => refuse("an item of a finalizer set is one finalizer"),
+        },
+    }
+}
+
+fn check_together(members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
+    let Some((first, rest)) = members.split_first() else { return };
+    if let Some(other) = rest.iter().find(|member| member.stage != first.stage) {
+        let message = format!(
+            "{} and {} cannot run together: the later stage waits for the earlier one",
+            staged(first),
+            staged(other)
+        );
+        errors.push(ConfigError::new(&other.origin, message).hint("take them out of the nested list"));
+    }
+}
+
+fn check_order(members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
+    for pair in members.windows(2) {
+        let [earlier, later] = pair else { continue };
+        if later.stage < earlier.stage {
+            let message = format!("{} may not follow {}", staged(later), staged(earlier));
+            let error =
+                ConfigError::new(&later.origin, message).related(format!("`{}` here", earlier.name), &earlier.origin);
+            errors.push(error.hint("the order is register, tag, distribute, notify"));
+        }
+    }
+}
+
+fn staged(member: &FinalizerUse) -> String {
+    format!("`{}` ({})", member.name, member.stage)
+}
+
+fn check_names(members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
+    for (index, member) in members.iter().enumerate() {
+        if let Some(first) = members[..index].iter().find(|other| other.name == member.name) {
+            let message = format!("two finalizers of this set are called `{}`", member.name);
+            let error = ConfigError::new(&member.origin, message).related("first here", &first.origin);
+            errors.push(error.hint(format!("give one another name: `{}: {{ name: … }}`", member.plugin)));
+        }
+        for after in &member.after {
+            check_after(member, after, members, errors);
+        }
+    }
+}
+
+fn check_after(member: &FinalizerUse, after: &Text, members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
+    let Some(other) = members.iter().find(|other| other.name == after.text) else {
+        let message = format!("`after`: there is no `{}` in this set", after.text);
+        let names = members.iter().map(|other| other.name.as_str()).filter(|name| *name != member.name);
+        errors.push(ConfigError::new(&after.origin, message).hint(known(&after.text, names)));
+        return;
+    };
+    if other.stage > member.stage {
+        let message = format!("{} cannot wait for {}: its stage comes later", staged(member), staged(other));
+        errors.push(ConfigError::new(&after.origin, message));
+    }
+}
+
+/// Within a group only `after` gives an order, so only there it can go in a circle.
+fn check_circles(set: &FinalizerSet, errors: &mut Vec<ConfigError>) {
+    for group in &set.groups {
+        let mut waiting: Vec<&FinalizerUse> = group.members.iter().collect();
+        loop {
+            let names: Vec<&str> = waiting.iter().map(|member| member.name.as_str()).collect();
+            let before = waiting.len();
+            waiting.retain(|member| member.after.iter().any(|after| names.contains(&after.text.as_str())));
+            if waiting.len() == before {
+                break;
+            }
+        }
+        if let Some(after) = waiting.first().and_then(|member| member.after.first()) {
+            let names: Vec<String> = waiting.iter().map(|member| format!("`{}`", member.name)).collect();
+            let message = format!("`after` goes in a circle: {}", names.join(", "));
+            errors.push(ConfigError::new(&after.origin, message));
+        }
+    }
+}
