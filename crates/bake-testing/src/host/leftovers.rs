@@ -139,8 +139,9 @@ impl Leftovers {
     }
 
     fn process(&self, pid: u32) -> Option<Leftover> {
-        // Of a zombie there is no command line, and nothing else either: it only waits for its parent.
-        let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|command| !command.is_empty())?;
+        // Empty for a moment while a program starts, and for good in a zombie, which only waits for its parent: that one
+        // works nowhere any more either, and is not found.
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
         let works_below = ["cwd", "root"].iter().any(|link| {
             fs::read_link(format!("/proc/{pid}/{link}")).is_ok_and(|path| self.is_below(&path.to_string_lossy()))
