@@ -17,11 +17,12 @@ pub(crate) struct DeError {
     message: String,
     hint: Option<String>,
     origin: Option<Origin>,
+    key: Option<String>,
 }
 
 impl DeError {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, origin: None }
+        Self { message: message.into(), hint: None, origin: None, key: None }
     }
 
     /// Adds the place, unless a deeper one is known.
@@ -30,8 +31,18 @@ impl DeError {
         self
     }
 
+    /// Adds the key whose value is wrong, unless a deeper one is known.
+    fn or_key(mut self, key: &str) -> Self {
+        self.key.get_or_insert_with(|| key.to_owned());
+        self
+    }
+
     pub(crate) fn at(self, origin: &Origin) -> ConfigError {
-        let error = ConfigError::new(self.origin.as_ref().unwrap_or(origin), self.message);
+        let message = match self.key {
+            Some(key) => format!("`{key}`: {}", self.message),
+            None => self.message,
+        };
+        let error = ConfigError::new(self.origin.as_ref().unwrap_or(origin), message);
         ConfigError { hint: self.hint, ..error }
     }
 }
@@ -231,7 +242,7 @@ impl<'de, 'a> IntoDeserializer<'de, DeError> for &'a Node {
 /// The entries of a table, one after the other.
 struct Entries<'a> {
     rest: Box<dyn Iterator<Item = (&'a str, &'a Entry)> + 'a>,
-    current: Option<&'a Entry>,
+    current: Option<(&'a str, &'a Entry)>,
 }
 
 impl<'a> Entries<'a> {
@@ -245,14 +256,15 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DeError> {
         let Some((key, entry)) = self.rest.next() else { return Ok(None) };
-        self.current = Some(entry);
+        self.current = Some((key, entry));
         let key: StrDeserializer<'_, DeError> = key.into_deserializer();
         seed.deserialize(key).map(Some).map_err(|error| error.or_at(&entry.key_origin))
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeError> {
-        let entry = self.current.take().expect("serde asks for a value after its key");
-        seed.deserialize(NodeDeserializer::new(&entry.node)).map_err(|error| error.or_at(&entry.node.origin))
+        let (key, entry) = self.current.take().expect("serde asks for a value after its key");
+        let value = seed.deserialize(NodeDeserializer::new(&entry.node));
+        value.map_err(|error| error.or_at(&entry.node.origin).or_key(key))
     }
 }
 

@@ -57,7 +57,7 @@ fn clashes(key: &str, below: &Node, above: &Node, append: bool) -> bool {
 }
 
 fn clash(key: &str, below: &Node, above: &Node) -> ConfigError {
-    let message = format!("`{key}` is {} here and {} below it", above.what(), below.what());
+    let message = format!("`{key}` is {} here, laid over {}", above.what(), below.what());
     let error = ConfigError::new(&above.origin, message).related(format!("{} here", below.what()), &below.origin);
     match (&below.value, &above.value) {
         (Value::List(_), Value::Scalar { text, .. }) => error.hint(format!("write a list: `[{text}]`")),
@@ -78,4 +78,67 @@ fn settle_node(node: Node) -> Node {
         value @ (Value::Scalar { .. } | Value::Null) => value,
     };
     Node { value, ..node }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::origin::Origin;
+
+    /// A table whose keys say what they hold, so that clashes are rare.
+    fn table(depth: u32) -> BoxedStrategy<Table> {
+        let scalar = || "[a-c]".prop_map(|text| (false, Value::Scalar { text, plain: true }));
+        let item = || "[a-c]".prop_map(|text| Node::text(text, Origin::built_in()));
+        let list = || (any::<bool>(), prop::collection::vec(item(), 0..3).prop_map(Value::List));
+        let keyed = |key: &'static str, value: BoxedStrategy<(bool, Value)>| {
+            value.prop_map(move |(append, value)| {
+                let node = Node { value, origin: Origin::built_in() };
+                (key.to_owned(), Entry { key_origin: Origin::built_in(), append, node })
+            })
+        };
+        let below = match depth {
+            0 => Just(Table::new()).boxed(),
+            _ => table(depth - 1),
+        };
+        let entry = prop_oneof![
+            keyed("text", scalar().boxed()),
+            keyed("list", list().boxed()),
+            keyed("extends", prop_oneof![scalar(), list()].boxed()),
+            keyed("table", below.clone().prop_map(|table| (false, Value::Table(table))).boxed()),
+            keyed("Table", below.prop_map(|table| (false, Value::Table(table))).boxed()),
+        ];
+        prop::collection::vec(entry, 0..5).prop_map(Table::from_iter).boxed()
+    }
+
+    /// As a set of keys: their order is that of the layers, and does not matter here.
+    fn same(a: &Table, b: &Table) -> bool {
+        let within = |a: &Table, b: &Table| {
+            a.iter().all(|(key, entry)| {
+                b.entry(key).is_some_and(|other| match (entry.node.as_table(), other.node.as_table()) {
+                    (Some(a), Some(b)) => same(a, b),
+                    _ => entry == other,
+                })
+            })
+        };
+        within(a, b) && within(b, a)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// It does not matter which layers meet first. (`~` is left out: it takes away what is below, so it must come in order.)
+        #[test]
+        fn associative(a in table(2), b in table(2), c in table(2)) {
+            let mut clashes = Vec::new();
+            let mut merge = |weaker, stronger| merge_tables(weaker, stronger, &mut clashes);
+            let ab = merge(a.clone(), b.clone());
+            let left = merge(ab, c.clone());
+            let bc = merge(b, c);
+            let right = merge(a, bc);
+            prop_assume!(clashes.is_empty());
+            prop_assert!(same(&left, &right), "{left:?}\n{right:?}");
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl<'a> Resolver<'a> {
         let text = node.as_text()?;
         let number = text.parse::<u32>().ok();
         if number.is_none() && crate::de::is_integer(text) {
-            let message = format!("`retry` takes a whole number from 0 to {}, `{text}` is written", u32::MAX);
+            let message = format!("`retry` is `{text}`; it takes a whole number from 0 to {}", u32::MAX);
             self.errors.push(ConfigError::new(&node.origin, message));
         }
         number

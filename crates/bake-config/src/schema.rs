@@ -45,9 +45,11 @@ pub(crate) enum Site {
     FinalizerSet,
 }
 
-/// The environments of a tree.
+/// The environments of a tree: those that a file has. Variables and `--set` change environments; a misspelt name in one of them
+/// must not make another.
 pub(crate) fn environments(root: &Table) -> impl Iterator<Item = (&str, &Table)> {
-    let tables = root.iter().filter_map(|(key, entry)| Some((key, entry.node.as_table()?)));
+    let written = root.iter().filter(|(_, entry)| entry.key_origin.line.is_some());
+    let tables = written.filter_map(|(key, entry)| Some((key, entry.node.as_table()?)));
     tables.filter(|(key, table)| is_environment(key) && !is_misspelt(key, table))
 }
 
@@ -122,7 +124,7 @@ fn settings(info: &PluginInfo) -> impl Iterator<Item = &Setting> {
 
 /// Checks the shapes and keys of everything.
 pub(crate) fn check(root: &Table, catalog: &Catalog, errors: &mut Vec<ConfigError>) {
-    let mut checker = Checker { catalog, errors };
+    let mut checker = Checker { root, catalog, errors };
     for (key, entry) in root.iter() {
         match key {
             "default" => checker.value(Takes::Text, &entry.node, key),
@@ -170,6 +172,7 @@ pub(crate) fn unknown_plugin(kind: PluginKind, name: &str, origin: &Origin, cata
 }
 
 struct Checker<'a> {
+    root: &'a Table,
     catalog: &'a Catalog,
     errors: &'a mut Vec<ConfigError>,
 }
@@ -224,14 +227,22 @@ impl Checker<'_> {
 
     fn environment(&mut self, name: &str, key_origin: &Origin, node: &Node) {
         let Some(table) = node.as_table().filter(|table| !is_misspelt(name, table)) else {
+            if node.value == Value::Null {
+                let error = ConfigError::new(key_origin, format!("environment `{name}` is empty"));
+                self.errors
+                    .push(error.hint("write its `cloud`, `blockdevice`, `volume`, `provisioner` and `finalizer_set`"));
+                return;
+            }
             let error = ConfigError::new(key_origin, format!("`{name}` is neither a known key nor an environment"));
             let words = known(name, RESERVED.into_iter().chain(SETTINGS));
             self.errors.push(error.hint(format!("{words}; an environment is a table")));
             return;
         };
-        // Variables and `--set` change environments; a misspelt name must not make one.
-        if key_origin.line.is_none() {
-            self.error(key_origin, format!("there is no environment `{name}` in any file"));
+        let mut names = environments(self.root).map(|(name, _)| name);
+        if !names.any(|other| other == name) {
+            let error = ConfigError::new(key_origin, format!("there is no environment `{name}` in any file"));
+            let names = environments(self.root).map(|(name, _)| name);
+            self.errors.push(error.hint(known(name, names)));
             return;
         }
         for (key, entry) in table.iter() {
@@ -287,13 +298,23 @@ pub(crate) fn check_value(takes: Takes, node: &Node, key: &str, errors: &mut Vec
         (Takes::Map(value), Value::Table(table)) => check_map(*value, table, key, errors),
         (_, Value::Scalar { text, .. }) => {
             if let Err(hint) = check_text(takes, text) {
-                let error = ConfigError::new(&node.origin, format!("`{key}` takes {takes}, `{text}` is written"));
+                let error =
+                    ConfigError::new(&node.origin, format!("`{key}` is {}; it takes {takes}", quote(takes, text)));
                 errors.push(ConfigError { hint, ..error });
             }
         }
         (_, Value::List(_) | Value::Table(_)) => {
-            errors.push(ConfigError::new(&node.origin, format!("`{key}` takes {takes}, {} is written", node.what())));
+            errors.push(ConfigError::new(&node.origin, format!("`{key}` is {}; it takes {takes}", node.what())));
         }
+    }
+}
+
+/// What was written, unless it may be a secret in the wrong place.
+fn quote(takes: Takes, text: &str) -> String {
+    match takes {
+        Takes::List(inner) | Takes::Map(inner) => quote(*inner, text),
+        Takes::Secret => "a text".to_owned(),
+        _ => format!("`{text}`"),
     }
 }
 
@@ -319,8 +340,10 @@ fn check_text(takes: Takes, text: &str) -> Result<(), Option<String>> {
         Takes::Duration => (parse_duration(text).is_some(), unit_hint(text, ["s", "m", "h"])),
         Takes::Size => (text.parse::<ByteSize>().is_ok(), unit_hint(text, ["MiB", "GiB", "GB"])),
         Takes::AccountId => (is_account_id(text), account_hint(text)),
-        Takes::OneOf(words) => (words.contains(&text), Some(known(text, words.iter().copied()))),
-        Takes::List(_) => (false, Some(format!("write a list: `[{text}]`"))),
+        Takes::OneOf(words) => {
+            (words.contains(&text), closest(text, words).map(|word| format!("did you mean `{word}`?")))
+        }
+        Takes::List(_) => (false, Some(format!("write a list: `[{}]`", quote(takes, text).trim_matches('`')))),
         Takes::TextMap | Takes::Map(_) => (false, Some("write a table: `{ KEY: TEXT }`".to_owned())),
     };
     if fits { Ok(()) } else { Err(hint) }

@@ -1,8 +1,12 @@
 //! Our trees as sources of the `config` crate.
 //!
-//! `config` calls its sources from the weakest to the strongest and lets each write into one value. It keeps a single string as
-//! the origin of a value, and its own merging drops the weaker of two clashing types in silence. So a [`LayerSource`] merges by
-//! our rules, and that string holds all we know of a value besides its text.
+//! `config` calls its sources from the weakest to the strongest and lets each write into one value; when all have written, it copies
+//! that value by its own rules. Three things about it shape this module:
+//!
+//! - It merges a clash of types by dropping the weaker one in silence, so a [`LayerSource`] merges by our rules.
+//! - It keeps one string as the origin of a value, so that string is a [`Mark`]: all we know of a value besides its text. Of
+//!   a table it keeps no origin at all, so the mark of a table is an entry of it, [`TABLE_MARK`].
+//! - It reads top-level keys as paths (`a.b` is `b` in `a`), so all of a tree is below one key, [`ROOT`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +18,12 @@ use crate::merge::merge_tables;
 use crate::node::{Entry, Node, Table, Value};
 use crate::origin::Origin;
 
+/// The key that everything is below.
+const ROOT: &str = "root";
+
+/// The key of a table's own mark. No text and no variable can hold this character, and an escape for it is refused.
+const TABLE_MARK: &str = "\0";
+
 /// Merges layers, weakest first.
 pub(crate) fn merge_layers(layers: Vec<Table>, errors: &mut Vec<ConfigError>) -> Table {
     let clashes = Arc::new(Mutex::new(Vec::new()));
@@ -23,8 +33,19 @@ pub(crate) fn merge_layers(layers: Vec<Table>, errors: &mut Vec<ConfigError>) ->
     }
     let built = builder.build().expect("our sources note what is wrong and never fail");
     errors.append(&mut clashes.lock().unwrap_or_else(PoisonError::into_inner));
-    match built.cache.kind {
-        ValueKind::Table(map) => map.into_iter().map(|(key, value)| (key, decode_entry(value))).collect(),
+    decode_root(built.cache.kind)
+}
+
+fn encode_root(table: Table) -> Map<String, ConfigValue> {
+    Map::from_iter([(ROOT.to_owned(), ConfigValue::from(encode_table(table)))])
+}
+
+fn decode_root(kind: ValueKind) -> Table {
+    match kind {
+        ValueKind::Table(mut map) => match map.swap_remove(ROOT).map(|root| root.kind) {
+            Some(ValueKind::Table(map)) => decode_table(map),
+            _ => Table::new(),
+        },
         _ => Table::new(),
     }
 }
@@ -42,17 +63,13 @@ impl Source for LayerSource {
     }
 
     fn collect(&self) -> Result<Map<String, ConfigValue>, config::ConfigError> {
-        Ok(encode_table(self.table.clone()))
+        Ok(encode_root(self.table.clone()))
     }
 
     fn collect_to(&self, cache: &mut ConfigValue) -> Result<(), config::ConfigError> {
-        let weaker = std::mem::take(&mut cache.kind);
-        let weaker = match weaker {
-            ValueKind::Table(map) => map.into_iter().map(|(key, value)| (key, decode_entry(value))).collect(),
-            _ => Table::new(),
-        };
+        let weaker = decode_root(std::mem::take(&mut cache.kind));
         let mut clashes = self.clashes.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.kind = ValueKind::Table(encode_table(merge_tables(weaker, self.table.clone(), &mut clashes)));
+        cache.kind = ValueKind::Table(encode_root(merge_tables(weaker, self.table.clone(), &mut clashes)));
         Ok(())
     }
 }
@@ -75,9 +92,15 @@ impl Mark {
         ConfigValue::new(Some(&mark), kind)
     }
 
+    /// Reads the mark of a value that [`encode`] made.
     fn of(value: &ConfigValue) -> Self {
         let unknown = || Self { origin: Origin::built_in(), plain: false, key: None, append: false };
-        value.origin().and_then(|mark| serde_json::from_str(mark).ok()).unwrap_or_else(unknown)
+        let table_mark = match &value.kind {
+            ValueKind::Table(map) => map.get(TABLE_MARK),
+            _ => Some(value),
+        };
+        let mark = table_mark.and_then(ConfigValue::origin).and_then(|mark| serde_json::from_str(mark).ok());
+        mark.unwrap_or_else(unknown)
     }
 }
 
@@ -93,8 +116,17 @@ fn encode(node: Node, key: Option<Origin>, append: bool) -> ConfigValue {
         Value::Null => mark.on(ValueKind::Nil),
         Value::Scalar { text, .. } => mark.on(text),
         Value::List(items) => mark.on(items.into_iter().map(|item| encode(item, None, false)).collect::<Vec<_>>()),
-        Value::Table(table) => mark.on(encode_table(table)),
+        Value::Table(table) => {
+            let mut map = encode_table(table);
+            map.insert(TABLE_MARK.to_owned(), mark.on(ValueKind::Nil));
+            ConfigValue::from(map)
+        }
     }
+}
+
+fn decode_table(mut map: Map<String, ConfigValue>) -> Table {
+    map.shift_remove(TABLE_MARK);
+    map.into_iter().map(|(key, value)| (key, decode_entry(value))).collect()
 }
 
 fn decode_entry(value: ConfigValue) -> Entry {
@@ -106,10 +138,62 @@ fn decode(value: ConfigValue) -> Node {
     let mark = Mark::of(&value);
     let value = match value.kind {
         ValueKind::Nil => Value::Null,
-        ValueKind::Table(map) => Value::Table(map.into_iter().map(|(key, value)| (key, decode_entry(value))).collect()),
+        ValueKind::Table(map) => Value::Table(decode_table(map)),
         ValueKind::Array(items) => Value::List(items.into_iter().map(decode).collect()),
         // Ours are all strings; the other kinds are there for completeness and print as they are.
         scalar => Value::Scalar { text: scalar.to_string(), plain: mark.plain },
     };
     Node { value, origin: mark.origin }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn origin() -> impl Strategy<Value = Origin> {
+        ("[a-z:\"/ ]{1,6}", prop::option::of((any::<u32>(), any::<u32>()))).prop_map(|(file, place)| Origin {
+            file: file.into(),
+            line: place.map(|place| place.0),
+            column: place.map(|place| place.1),
+        })
+    }
+
+    fn node() -> impl Strategy<Value = Node> {
+        let scalar = (any::<String>(), any::<bool>()).prop_map(|(text, plain)| Value::Scalar { text, plain });
+        let leaf =
+            (prop_oneof![Just(Value::Null), scalar], origin()).prop_map(|(value, origin)| Node { value, origin });
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let list = prop::collection::vec(inner.clone(), 0..4).prop_map(Value::List);
+            let value = prop_oneof![list, table(inner).prop_map(Value::Table)];
+            (value, origin()).prop_map(|(value, origin)| Node { value, origin })
+        })
+    }
+
+    fn table(inner: impl Strategy<Value = Node>) -> impl Strategy<Value = Table> {
+        let entry =
+            (origin(), any::<bool>(), inner).prop_map(|(key_origin, append, node)| Entry { key_origin, append, node });
+        // Keys that `config` would take for paths, and that differ only by case.
+        prop::collection::vec(("[aA.\\[0\\]é+-]{1,4}", entry), 0..4).prop_map(Table::from_iter)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What goes through `config` comes out as it was, with every place and in its order.
+        #[test]
+        fn a_layer_survives(table in table(node())) {
+            prop_assert_eq!(merge_layers(vec![table.clone()], &mut Vec::new()), table);
+        }
+
+        /// Merging through `config` is merging by our rules.
+        #[test]
+        fn layers_merge_by_our_rules(weaker in table(node()), stronger in table(node())) {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let merged = merge_layers(vec![weaker.clone(), stronger.clone()], &mut one);
+            prop_assert_eq!(merged, merge_tables(weaker, stronger, &mut other));
+            prop_assert_eq!(one, other);
+        }
+    }
 }

@@ -233,7 +233,7 @@ impl<'t> Builder<'t> {
         let Some(tag) = tag else { return false };
         let is_text = tag.is_yaml_core_schema() && tag.suffix == "str";
         if !is_text {
-            let error = ConfigError::new(origin, format!("the YAML tag `{tag}` is not understood"));
+            let error = ConfigError::new(origin, format!("the YAML tag `{}` is not understood", written(tag)));
             self.errors.push(error.hint("leave it out: what a text means is decided by the setting it is for"));
         }
         is_text
@@ -269,12 +269,15 @@ impl<'t> Builder<'t> {
     fn key(&mut self, event: Event<'t>, at: Marker) -> Result<(String, bool), Fatal> {
         let origin = self.place.origin(at);
         let Event::Scalar(text, style, ..) = event else {
-            let error = ConfigError::new(&origin, "a key is a text");
+            let error = ConfigError::new(&origin, "a key must be a text");
             return Err(error
                 .hint("quote a key that starts with `[`, `{`, `*` or `&`; a template is quoted as a whole")
                 .into());
         };
         self.weigh(text.len(), &origin)?;
+        if text.contains('\0') {
+            return Err(ConfigError::new(&origin, "the character \\0 may not be in a key").into());
+        }
         if style != ScalarStyle::Plain {
             return Ok((text.into_owned(), false));
         }
@@ -313,6 +316,14 @@ impl<'t> Builder<'t> {
                 self.errors.push(error);
             }
         }
+    }
+}
+
+/// The tag as people write it.
+fn written(tag: &Tag) -> String {
+    match tag.is_yaml_core_schema() {
+        true => format!("!!{}", tag.suffix),
+        false => tag.to_string(),
     }
 }
 
