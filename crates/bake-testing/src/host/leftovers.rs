@@ -206,7 +206,8 @@ mod tests {
         by_marker.wait_gone(Duration::from_secs(5));
 
         let other = sleep(Command::new("sleep").arg("60").current_dir(folder.path()));
-        let found = Leftovers::of(folder.path()).wait_for(Duration::from_secs(5), |_| true);
+        let started = |one: &Leftover| matches!(one, Leftover::Process { command, .. } if !command.is_empty());
+        let found = Leftovers::of(folder.path()).wait_for(Duration::from_secs(5), started);
         assert_eq!(found, [Leftover::Process { pid: other.0.id(), command: "sleep 60".into() }]);
     }
 
