@@ -2,12 +2,10 @@
 //!
 //! [`Bake::plan`] reads as the recipe it is. It touches nothing: the same plan is printed, drawn or run.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bake_config::Stage;
-use bake_engine::{Handle, Live, LiveGuard, Plan, Slot, StepContext, StepDefaults, StepResult, Steps};
+use bake_engine::{Handle, LiveGuard, Plan, Slot, StepContext, StepDefaults, StepResult, Steps};
 
 use crate::identity::{IdentityTemplates, render_identity};
 use crate::plugin::{
@@ -84,8 +82,8 @@ pub struct Bake {
 }
 
 impl Bake {
-    /// Turns the bake into a graph of steps.
-    pub fn plan(&self) -> Result<Plan, PlanError> {
+    /// Turns the bake into a graph of steps, and names the ones whose outputs a report wants.
+    pub fn plan(&self) -> Result<(Plan, BakeHandles), PlanError> {
         let mut plan = Plan::new();
         let mut steps = plan.steps();
 
@@ -94,13 +92,15 @@ impl Bake {
         let identity = steps
             .step("identity")
             .needs((base, installed))
-            .run(self.identity.clone(), async |templates, _cx, (base, installed)| render_identity(&templates, &base, &installed));
+            .run(self.identity.clone(), async |templates, _cx, (base, installed)| {
+                render_identity(&templates, &base, &installed)
+            });
         let snapshot = self.wants_snapshot().then(|| self.take_snapshot(&mut steps, sealed, identity)).transpose()?;
 
-        let handles = BakeHandles { base, installed, identity, snapshot, images: Images::new() };
-        self.finalize(&mut steps, handles)?;
+        let mut handles = BakeHandles { base, installed, identity, snapshot, images: Images::new() };
+        self.finalize(&mut steps, &mut handles)?;
         plan.check().map_err(|errors| PlanError::Graph(errors.to_string()))?;
-        Ok(plan)
+        Ok((plan, handles))
     }
 
     /// The volume context: everything between making the volume and having it sealed.
@@ -157,16 +157,15 @@ impl Bake {
     ///
     /// Waiting is order only. Whether a step runs is decided by its data, so an image that was not made takes only its own
     /// tags and copies with it.
-    fn finalize(&self, steps: &mut Steps<'_>, mut handles: BakeHandles) -> Result<(), PlanError> {
+    fn finalize(&self, steps: &mut Steps<'_>, handles: &mut BakeHandles) -> Result<(), PlanError> {
         let mut steps = steps.under("finalize");
         for (number, group) in self.composition.finalizers.iter().enumerate() {
             let mark = steps.len();
             let mut made = Images::new();
             for placed in group {
-                let defaults =
-                    StepDefaults { optional: placed.optional, timeout: placed.timeout, keep_going: true, ..Default::default() };
+                let defaults = defaults(placed);
                 let mut own = steps.under(&placed.name).with(defaults);
-                made.extend(placed.finalizer.clone().plan(&handles, &mut own)?);
+                made.extend(placed.finalizer.clone().plan(handles, &mut own)?);
             }
             steps.wait_for_all_since(mark, &format!("group {}", number + 1));
             handles.images.extend(made);
@@ -175,11 +174,19 @@ impl Bake {
     }
 }
 
-async fn resolve_base(
-    (cloud, query): (Arc<dyn Cloud>, BaseQuery),
-    cx: StepContext,
-    _: (),
-) -> StepResult<BaseImage> {
+/// What the environment lays on every step of a finalizer; no plugin implements any of it.
+fn defaults(placed: &FinalizerUse) -> StepDefaults {
+    let mut defaults = StepDefaults::new().keep_going();
+    if placed.optional {
+        defaults = defaults.optional();
+    }
+    match placed.timeout {
+        Some(limit) => defaults.timeout(limit),
+        None => defaults,
+    }
+}
+
+async fn resolve_base((cloud, query): (Arc<dyn Cloud>, BaseQuery), cx: StepContext, _: ()) -> StepResult<BaseImage> {
     cloud.resolve_base(cx, &query).await
 }
 

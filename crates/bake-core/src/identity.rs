@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bake_engine::{StepError, StepResult};
+use bake_engine::{Classify, StepError, StepResult};
 use serde::{Deserialize, Serialize};
 
 use crate::{BaseImage, Identity, Installed, Package, Tags, template};
@@ -89,13 +89,16 @@ pub(crate) fn render_identity(
     installed: &Installed,
 ) -> StepResult<Identity> {
     let values = templates.values(base, installed);
-    let render = |text: &str| template::render(text, &values).map_err(StepError::from_permanent);
-    let tags = templates.tags.iter().map(|(key, text)| Ok((key.clone(), render(text)?))).collect::<StepResult<Tags>>()?;
+    let render = |text: &str| template::render(text, &values).permanent();
+    let tags =
+        templates.tags.iter().map(|(key, text)| Ok((key.clone(), render(text)?))).collect::<StepResult<Tags>>()?;
     let name = legal_name(&render(&templates.name)?);
     let length = name.chars().count();
     if length > NAME_LIMIT {
-        return Err(StepError::permanent(format!("the image name `{name}` has {length} characters, {NAME_LIMIT} are allowed"))
-            .hint("give a shorter one with `--name`, or a shorter `--suffix`"));
+        return Err(StepError::permanent(format!(
+            "the image name `{name}` has {length} characters, {NAME_LIMIT} are allowed"
+        ))
+        .hint("give a shorter one with `--name`, or a shorter `--suffix`"));
     }
     Ok(Identity { name, description: render(&templates.description)?, tags })
 }

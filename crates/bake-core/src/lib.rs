@@ -18,12 +18,12 @@ pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch};
 pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, IdentityTemplates};
 pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
 pub use model::{
-    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage, Sealed,
-    Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
+    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage,
+    Sealed, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
-    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, Images, Medium, Needs, OpenVolume, PlanError,
-    Provisioner, Root, Volumes,
+    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, Images, Medium, Needs, OpenVolume,
+    PlanError, Provisioner, Root, Volumes,
 };
 pub use request::{PackageRequest, PackageSpec, RequestError};
 pub use template::TemplateError;

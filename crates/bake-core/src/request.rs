@@ -90,7 +90,9 @@ impl RequestError {
                 Some(format!("a package file is written with its path: `./{spec}`"))
             }
             Self::Address { .. } => Some("download it first, then give its path".into()),
-            Self::NotAPackage { .. } => Some("a download that failed often leaves a web page under the package's name".into()),
+            Self::NotAPackage { .. } => {
+                Some("a download that failed often leaves a web page under the package's name".into())
+            }
             _ => None,
         }
     }

@@ -16,22 +16,21 @@ pub struct TemplateError {
 }
 
 /// Renders one template over the given values.
-pub fn render(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
+pub(crate) fn render(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
     let values = &Value::from(minijinja::value::Serde(values));
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.render_str(template, values).map_err(|error| TemplateError {
-        template: template.into(),
-        reason: explain(&error, template, values),
-    })
+    environment
+        .render_str(template, values)
+        .map_err(|error| TemplateError { template: template.into(), reason: explain(&error, template, values) })
 }
 
 /// Checks the syntax alone, before anything is known.
-pub fn check(template: &str) -> Result<(), TemplateError> {
-    Environment::new().template_from_str(template).map(|_| ()).map_err(|error| TemplateError {
-        template: template.into(),
-        reason: error.to_string(),
-    })
+pub(crate) fn check(template: &str) -> Result<(), TemplateError> {
+    Environment::new()
+        .template_from_str(template)
+        .map(|_| ())
+        .map_err(|error| TemplateError { template: template.into(), reason: error.to_string() })
 }
 
 fn explain(error: &minijinja::Error, template: &str, values: &Value) -> String {
@@ -59,8 +58,9 @@ fn describe_missing(path: &str, values: &Value) -> String {
         None => Some(values.clone()),
         Some(parent) => lookup(values, parent),
     };
-    let mut known: Vec<String> =
-        place.and_then(|value| value.try_iter().ok().map(|keys| keys.map(|key| key.to_string()).collect())).unwrap_or_default();
+    let mut known: Vec<String> = place
+        .and_then(|value| value.try_iter().ok().map(|keys| keys.map(|key| key.to_string()).collect()))
+        .unwrap_or_default();
     known.sort();
     match (parent, known.is_empty()) {
         (_, true) => format!("there is no `{path}`"),

@@ -1,11 +1,14 @@
 //! `register_image`: makes an image of the snapshot, in whatever cloud the environment has.
 //!
-//! Start with [`RegisterImageFinalizer`].
+//! Start with [`RegisterImageFinalizer`]. What the image is called is settled before, in the step `identity`, from the
+//! templates in this plugin's settings.
 
 use std::sync::Arc;
 
-use bake_config::{Built, PluginInfo, PluginKind, Stage};
-use bake_core::{BakeHandles, Cloud, Finalizer, Image, Images, Needs, PlanError, RegisterImage};
+use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes};
+use bake_core::{
+    BakeHandles, Cloud, DEFAULT_DESCRIPTION, DEFAULT_NAME, Finalizer, Image, Images, Needs, PlanError, RegisterImage,
+};
 use bake_engine::{MutationKind, Steps};
 
 /// What may be written about this plugin in `environments.yaml`.
@@ -15,7 +18,20 @@ pub const INFO: PluginInfo = PluginInfo {
     version: env!("CARGO_PKG_VERSION"),
     summary: "Registers an image from the snapshot",
     stage: Some(Stage::Register),
-    settings: &[],
+    settings: &[
+        Setting {
+            name: "name",
+            takes: Takes::Text,
+            default: Some(DEFAULT_NAME),
+            summary: "Template of the image's name",
+        },
+        Setting {
+            name: "description",
+            takes: Takes::Text,
+            default: Some(DEFAULT_DESCRIPTION),
+            summary: "Template of the description of image and snapshot",
+        },
+    ],
     built: Built::Yes,
 };
 

@@ -56,10 +56,8 @@ impl Finalizer for TagArtifacts {
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         if let Some(snapshot) = bake.maybe_snapshot() {
-            steps.step("snapshot").needs((snapshot, bake.identity)).mutate(&self.tags, |(snapshot, identity)| TagResource {
-                resource: Taggable::Snapshot(snapshot.id),
-                region: snapshot.region,
-                tags: identity.tags,
+            steps.step("snapshot").needs((snapshot, bake.identity)).mutate(&self.tags, |(snapshot, identity)| {
+                TagResource { resource: Taggable::Snapshot(snapshot.id), region: snapshot.region, tags: identity.tags }
             });
         }
         for (name, &image) in &bake.images {

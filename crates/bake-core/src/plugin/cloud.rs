@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult};
 
 use crate::{
-    BaseImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource, Tagged, Volume,
+    BaseImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource, Tagged,
+    Volume,
 };
 
 /// Which base image is meant.

@@ -6,8 +6,9 @@ use crate::Disk;
 
 /// The file tree of the volume, as a provisioner sees it.
 ///
-/// Every path is looked up inside the root, whatever the links in it say. Dropping a future of [`Root::run`] ends the
-/// program and all that it started in its group.
+/// Every path is looked up inside the root, whatever the links in it say. Programs see temporary folders of their own at
+/// `/proc`, `/sys`, `/dev`, `/run` and `/tmp`; the file functions see what the image has there. Dropping a future of
+/// [`Root::run`] ends the program and all that it started in its group.
 #[async_trait]
 pub trait Root: Send {
     /// Returns what the root is made of.
@@ -16,13 +17,13 @@ pub trait Root: Send {
     /// Runs a program inside and waits for it.
     async fn run(&mut self, command: Command, output: &mut (dyn OutputSink + Send)) -> Result<Outcome, RunError>;
 
-    /// Reads a whole file, up to `limit` bytes. `None` where there is none.
-    async fn read(&mut self, path: &RootPath, limit: u64) -> Result<Option<Vec<u8>>, RootError>;
+    /// Reads a file of the image, of moderate size. `None` where there is none.
+    async fn read(&mut self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError>;
 
-    /// Writes a file with the given permission bits, by a temporary name and a rename.
+    /// Writes a file of the image with the given permission bits, by a temporary name and a rename.
     async fn write(&mut self, path: &RootPath, content: &[u8], mode: u32) -> Result<(), RootError>;
 
-    /// Shows a file or folder of the host, read-only, at a path inside. It is gone when the volume is sealed.
+    /// Shows a file or folder of the host to programs, read-only, at a path inside. It is gone when the volume is sealed.
     async fn bind(&mut self, source: std::os::fd::OwnedFd, at: &RootPath) -> Result<(), RootError>;
 
     /// Returns how much room is left.
