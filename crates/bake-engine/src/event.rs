@@ -12,7 +12,7 @@ use crate::journal::RunLog;
 /// One change of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Counts up within the run, without gaps.
+    /// Counts up within the run.
     pub seq: u64,
     /// The run.
     pub run: RunId,

@@ -10,6 +10,8 @@
 
 mod cancel;
 mod context;
+mod crash;
+mod engine;
 mod error;
 mod event;
 mod handle;
@@ -26,11 +28,15 @@ pub mod wait;
 
 pub use cancel::Cancel;
 pub use context::StepContext;
+pub use engine::{
+    Engine, EngineError, EngineOptions, Left, Outcome, RunSpec, Skipped, StepFailure, Undo, UnknownOperation, Unsaved,
+};
 pub use error::{Class, Classify, Failure, StepError, StepResult};
 pub use event::{Event, EventKind, EventSink, EventStream, SkipReason, StepState, Verdict};
 pub use handle::{Handle, Live, Mapped, Maybe};
 pub use id::{BadRunId, RunId};
 pub use inputs::{Data, Inputs, Output};
+pub use journal::{Journal, JournalError, ResourceRecord, ResourceState, RunRecord, RunView, StepRecord, StepTrouble};
 pub use live::LiveGuard;
 pub use mutation::{Calls, Found, Keep, Mutation, MutationKind, Mutations, Op, Patience, Resend, Undone};
 pub use plan::{Inside, Outside, Plan, PlanErrors, PlanProblem, Scope, StepBuilder, StepDefaults, Steps};

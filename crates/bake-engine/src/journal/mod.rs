@@ -1,12 +1,263 @@
-//! The journal.
+//! The journal: what runs did to the world, in one SQLite database.
+//!
+//! Writing goes through one task ([`writer`]), which commits everything that is queued at once and only then tells the
+//! events to those who listen. Reading opens the database anew each time, and works while others write.
 
-use std::sync::Arc;
+mod error;
+mod reader;
+mod record;
+mod writer;
 
-use crate::event::EventKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-/// The journal of one run.
-pub(crate) struct RunLog {}
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::event::{Event, EventKind, EventSink};
+use crate::id::RunId;
+
+pub use error::JournalError;
+pub use reader::{ResourceRecord, RunRecord, RunView, StepRecord, StepTrouble};
+pub use record::ResourceState;
+
+pub(crate) use record::{Intent, Record, RunRow, StepRow};
+
+use writer::{Entry, Writer};
+
+/// Raised by one with each change of the tables. Old databases are read for ever.
+const SCHEMA_VERSION: i64 = 1;
+
+/// Other processes hold the database for one commit at a time. Half a minute means a disk that hangs.
+const BUSY_LIMIT: Duration = Duration::from_secs(30);
+
+/// What all runs of this machine did, kept across processes. Cheap to clone.
+#[derive(Clone)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    poison: Arc<OnceLock<String>>,
+    /// The connection until the writer starts, which needs a runtime that `open` may not have.
+    idle: Mutex<Option<Connection>>,
+    queue: OnceLock<mpsc::UnboundedSender<Entry>>,
+}
+
+impl Journal {
+    /// Opens the database for writing and makes it if it is not there.
+    pub fn open(path: &Path) -> Result<Journal, JournalError> {
+        let failed = |source| JournalError::Open { path: path.to_owned(), source };
+        let mut connection = Connection::open(path).map_err(failed)?;
+        prepare(&mut connection).map_err(failed)?;
+        migrate(&mut connection, path)?;
+        Ok(Journal::with(path, Some(connection)))
+    }
+
+    /// Opens the database for reading alone.
+    pub fn read_only(path: &Path) -> Result<Journal, JournalError> {
+        let journal = Journal::with(path, None);
+        let version = schema_version(&journal.reader()?).map_err(JournalError::reading(path))?;
+        check_version(version, path)?;
+        Ok(journal)
+    }
+
+    /// Returns where the database is.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Says why the journal cannot be written any more, if that is so.
+    pub fn poison(&self) -> Option<&str> {
+        self.inner.poison.get().map(String::as_str)
+    }
+
+    fn with(path: &Path, connection: Option<Connection>) -> Journal {
+        let inner = Inner {
+            path: path.to_owned(),
+            poison: Arc::default(),
+            idle: Mutex::new(connection),
+            queue: OnceLock::new(),
+        };
+        Journal { inner: Arc::new(inner) }
+    }
+
+    /// Begins or continues the log of one run.
+    pub(crate) fn log(&self, run: &RunId, sink: EventSink) -> Result<Arc<RunLog>, JournalError> {
+        let last = self.last_seq(run)?;
+        Ok(Arc::new(RunLog {
+            journal: self.clone(),
+            run: run.clone(),
+            sink,
+            seq: AtomicU64::new(last),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    fn queue(&self) -> Result<&mpsc::UnboundedSender<Entry>, JournalError> {
+        if let Some(queue) = self.inner.queue.get() {
+            return Ok(queue);
+        }
+        let mut idle = self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        match idle.take() {
+            Some(connection) => {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                tokio::spawn(Writer::new(connection, Arc::clone(&self.inner.poison)).run(receiver));
+                Ok(self.inner.queue.get_or_init(|| sender))
+            }
+            // Somebody else may have started it while we waited for the lock.
+            None => self.inner.queue.get().ok_or_else(|| JournalError::ReadOnly { path: self.inner.path.clone() }),
+        }
+    }
+
+    fn reader(&self) -> Result<Connection, JournalError> {
+        let path = &self.inner.path;
+        let failed = |source| JournalError::Open { path: path.clone(), source };
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+        connection.busy_timeout(BUSY_LIMIT).map_err(failed)?;
+        if schema_version(&connection).is_ok() {
+            return Ok(connection);
+        }
+        // Who may not write in the folder cannot open a database in WAL mode that nobody has open: there is no shared
+        // memory file, and it cannot be made. Nobody writes then, so the file can be read as it is.
+        let uri = format!("file:{}?immutable=1", path.to_string_lossy().replace('%', "%25").replace('?', "%3f"));
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(uri, flags).map_err(failed)?;
+        schema_version(&connection).map_err(failed)?;
+        Ok(connection)
+    }
+
+    /// Makes the database full at `pages`, so that tests can poison the journal.
+    #[cfg(test)]
+    pub(crate) fn limit_pages(&self, pages: u32) {
+        let idle = self.inner.idle.lock().unwrap();
+        let connection = idle.as_ref().expect("before the first write");
+        connection.pragma_update(None, "max_page_count", pages).unwrap();
+    }
+}
+
+fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_LIMIT)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // A commit is durable when it returns; `NORMAL` would lose the last ones in a power cut.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), JournalError> {
+    let failed = |source| JournalError::Open { path: path.to_owned(), source };
+    // Immediate: two processes that find a new file must not both make the tables.
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failed)?;
+    match schema_version(&transaction).map_err(failed)? {
+        0 => {
+            transaction.execute_batch(include_str!("schema.sql")).map_err(failed)?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(failed)?;
+        }
+        version => check_version(version, path)?,
+    }
+    transaction.commit().map_err(failed)
+}
+
+fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn check_version(version: i64, path: &Path) -> Result<(), JournalError> {
+    if (1..=SCHEMA_VERSION).contains(&version) {
+        return Ok(());
+    }
+    Err(JournalError::Version { path: path.to_owned(), found: version, known: SCHEMA_VERSION })
+}
+
+/// Writes records and events of one run.
+pub(crate) struct RunLog {
+    journal: Journal,
+    run: RunId,
+    sink: EventSink,
+    seq: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// An event before it has its number.
+pub(crate) struct Told {
+    step: Option<Arc<str>>,
+    attempt: Option<u32>,
+    kind: EventKind,
+}
+
+impl Told {
+    pub(crate) fn run(kind: EventKind) -> Told {
+        Told { step: None, attempt: None, kind }
+    }
+
+    pub(crate) fn step(step: &Arc<str>, attempt: Option<u32>, kind: EventKind) -> Told {
+        Told { step: Some(Arc::clone(step)), attempt, kind }
+    }
+}
 
 impl RunLog {
-    pub(crate) fn tell(&self, _step: &Arc<str>, _attempt: Option<u32>, _kind: EventKind) {}
+    pub(crate) fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Writes, and waits until it is durable.
+    pub(crate) async fn write(self: &Arc<RunLog>, records: Vec<Record>, events: Vec<Told>) -> Result<(), JournalError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Entry { log: Arc::clone(self), records, events, reply: Some(reply) })?;
+        answer.await.map_err(|_| JournalError::poisoned("its writer is gone"))?
+    }
+
+    /// Writes with the next group. Losing it in a crash costs nothing but time.
+    pub(crate) fn post(self: &Arc<RunLog>, records: Vec<Record>, events: Vec<Told>) {
+        let sent = self.send(Entry { log: Arc::clone(self), records, events, reply: None });
+        if let Err(error) = sent {
+            tracing::debug!(run = %self.run, error = %error, "the journal did not take a note");
+        }
+    }
+
+    /// Waits until all that was posted is durable.
+    pub(crate) async fn flush(self: &Arc<RunLog>) -> Result<(), JournalError> {
+        self.write(Vec::new(), Vec::new()).await
+    }
+
+    /// Tells one event.
+    pub(crate) fn tell(self: &Arc<RunLog>, step: &Arc<str>, attempt: Option<u32>, kind: EventKind) {
+        self.post(Vec::new(), vec![Told::step(step, attempt, kind)]);
+    }
+
+    /// Lets no event through after the last one.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Sends the last event of a run whose journal cannot keep it.
+    pub(crate) fn send_unsaved(&self, kind: EventKind) {
+        self.sink.send(self.number(Told::run(kind)));
+    }
+
+    fn send(&self, entry: Entry) -> Result<(), JournalError> {
+        self.journal.queue()?.send(entry).map_err(|_| JournalError::poisoned("its writer is gone"))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn number(&self, told: Told) -> Event {
+        Event {
+            seq: self.seq.fetch_add(1, Ordering::SeqCst) + 1,
+            run: self.run.clone(),
+            at: jiff::Timestamp::now(),
+            step: told.step.map(|step| step.to_string()),
+            attempt: told.attempt,
+            kind: told.kind,
+        }
+    }
 }

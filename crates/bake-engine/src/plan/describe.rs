@@ -35,7 +35,7 @@ pub(super) fn describe(plan: &Plan) -> Value {
     json!({ "steps": steps, "warnings": warnings })
 }
 
-pub(super) fn digest(description: &Value) -> String {
+pub(crate) fn digest(description: &Value) -> String {
     let hash = Sha256::digest(description.to_string());
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

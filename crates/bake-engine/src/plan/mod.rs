@@ -26,6 +26,7 @@ pub use check::{PlanErrors, PlanProblem};
 pub use steps::{Scope, StepDefaults, Steps};
 
 pub(crate) use check::Graph;
+pub(crate) use describe::digest;
 
 /// A graph of steps that touches nothing until [`Engine::run`](crate::Engine::run).
 pub struct Plan {

@@ -1,0 +1,151 @@
+//! The one task that writes: takes everything queued, commits it at once, then tells the events and answers.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::event::Event;
+use crate::journal::record::save_event;
+use crate::journal::{JournalError, Record, RunLog, Told};
+
+/// How long a note that nobody waits for may wait for company. Each commit costs a sync of the disk.
+const COMPANY: Duration = Duration::from_millis(20);
+
+/// Entries in one commit: more than any bake has waiting, few enough to keep a commit short.
+const GROUP: usize = 4096;
+
+/// Records and events that become durable together.
+pub(super) struct Entry {
+    pub(super) log: Arc<RunLog>,
+    pub(super) records: Vec<Record>,
+    pub(super) events: Vec<Told>,
+    /// Answered when the entry is durable.
+    pub(super) reply: Option<oneshot::Sender<Result<(), JournalError>>>,
+}
+
+/// An entry whose events have their numbers.
+struct Numbered {
+    log: Arc<RunLog>,
+    records: Vec<Record>,
+    events: Vec<Event>,
+    reply: Option<oneshot::Sender<Result<(), JournalError>>>,
+}
+
+pub(super) struct Writer {
+    connection: Option<Connection>,
+    poison: Arc<OnceLock<String>>,
+}
+
+impl Writer {
+    pub(super) fn new(connection: Connection, poison: Arc<OnceLock<String>>) -> Writer {
+        Writer { connection: Some(connection), poison }
+    }
+
+    /// Writes until nobody is left who could send.
+    pub(super) async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Entry>) {
+        let mut group = Vec::new();
+        while gather(&mut queue, &mut group).await {
+            let numbered: Vec<_> = group.drain(..).map(number).collect();
+            match self.commit(numbered).await {
+                Some(numbered) => numbered.into_iter().for_each(announce),
+                None => return,
+            }
+        }
+    }
+
+    /// Commits a group and returns it, unless the runtime is going down.
+    async fn commit(&mut self, group: Vec<Numbered>) -> Option<Vec<Numbered>> {
+        let nothing_to_save = group.iter().all(|entry| entry.records.is_empty() && entry.kept().next().is_none());
+        if nothing_to_save && self.poison.get().is_none() {
+            return Some(group);
+        }
+        let Some(mut connection) = self.connection.take() else { return Some(self.refuse(group)) };
+        let write = move || {
+            let result = save(&mut connection, &group);
+            (connection, group, result)
+        };
+        let (connection, group, result) = tokio::task::spawn_blocking(write).await.ok()?;
+        match result {
+            Ok(()) => {
+                self.connection = Some(connection);
+                Some(group)
+            }
+            Err(error) => {
+                // Not tried again: after a failed sync the kernel may call pages clean that never reached the disk.
+                tracing::error!(%error, "the journal cannot be written");
+                let _first_reason_stays = self.poison.set(error.to_string());
+                Some(self.refuse(group))
+            }
+        }
+    }
+
+    fn refuse(&self, group: Vec<Numbered>) -> Vec<Numbered> {
+        let reason = self.poison.get().map_or("an earlier write failed", String::as_str);
+        let refused = group.into_iter().map(|mut entry| {
+            // What is not durable is not told, but lines and progress were never going to be.
+            entry.events.retain(|event| !event.kind.is_kept());
+            if let Some(reply) = entry.reply.take() {
+                let _nobody_waits = reply.send(Err(JournalError::poisoned(reason)));
+            }
+            entry
+        });
+        refused.collect()
+    }
+}
+
+impl Numbered {
+    fn kept(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(|event| event.kind.is_kept())
+    }
+}
+
+/// Waits for entries. If nobody waits for one of them, gives others a moment to come along.
+async fn gather(queue: &mut mpsc::UnboundedReceiver<Entry>, group: &mut Vec<Entry>) -> bool {
+    if queue.recv_many(group, GROUP).await == 0 {
+        return false;
+    }
+    let deadline = Instant::now() + COMPANY;
+    while group.len() < GROUP && group.iter().all(|entry| entry.reply.is_none()) {
+        let room = GROUP - group.len();
+        match tokio::time::timeout_at(deadline, queue.recv_many(group, room)).await {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    true
+}
+
+fn number(entry: Entry) -> Numbered {
+    let Entry { log, records, events, reply } = entry;
+    // A send that a second cancel left behind may still answer after the run's last event.
+    let last = events.iter().any(|told| matches!(told.kind, crate::event::EventKind::RunFinished { .. }));
+    let events = if log.is_closed() { Vec::new() } else { events.into_iter().map(|told| log.number(told)).collect() };
+    if last {
+        log.close();
+    }
+    Numbered { log, records, events, reply }
+}
+
+fn save(connection: &mut Connection, group: &[Numbered]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for entry in group {
+        for record in &entry.records {
+            record.save(&transaction, entry.log.run())?;
+        }
+        for event in entry.kept() {
+            save_event(&transaction, event)?;
+        }
+    }
+    transaction.commit()
+}
+
+fn announce(entry: Numbered) {
+    let Numbered { log, events, reply, .. } = entry;
+    events.into_iter().for_each(|event| log.sink.send(event));
+    if let Some(reply) = reply {
+        let _nobody_waits = reply.send(Ok(()));
+    }
+}
