@@ -16,6 +16,7 @@
 //!
 //! Design: `docs/design/0003-kernel-resources.md`.
 
+mod client;
 mod command;
 pub mod copy;
 mod entry;
@@ -24,13 +25,20 @@ mod filesystem;
 mod holders;
 mod host_command;
 mod init;
+mod kernel;
 mod layout;
+mod loop_device;
+mod mounts;
 mod open;
 mod preflight;
 mod root;
 mod root_path;
+mod run;
 mod sandbox;
 mod sealed;
+mod spawn;
+mod wire;
+mod worker;
 
 pub use command::{Capabilities, Command, Network, Outcome, OutputSink, Stdin, Sync};
 pub use entry::{Entry, enter_if_sandbox, set_entry};
@@ -38,7 +46,7 @@ pub use error::{Errno, OpenError, RootError, RunError, SandboxError, SandboxLost
 pub use filesystem::{Check, Filesystem, FilesystemKind, Space};
 pub use holders::{Holder, HolderScope, Holding};
 pub use host_command::{HostCommand, HostError, HostOutput};
-pub use layout::{Candidate, LayoutError, PartitionChoice, RootPartition, find_root};
+pub use layout::{Candidate, LayoutError, PartitionChoice, Purpose, RootPartition, find_root};
 pub use open::{Grow, OpenOptions};
 pub use preflight::{HostReport, PreflightError, preflight};
 pub use root::{EntryKind, Root, RootEntry};
