@@ -6,14 +6,19 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use serde::Deserialize;
 
-use crate::run::{or_panic, run};
+use crate::run::{or_panic, pause, run};
+
+/// Far longer than any program takes to start; whoever is busy then forgot to close something.
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Mounts the only filesystem of the disk, read-only, and shows it to `look`. Needs root and loop devices.
 ///
@@ -251,14 +256,25 @@ impl<'a> Mounted<'a> {
     fn end(self) -> Result<()> {
         let at = self.0;
         std::mem::forget(self);
-        umount2(at, MntFlags::UMOUNT_NOFOLLOW).context("somebody still looks at the disk")
+        unmount(at)
     }
 }
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         // While a panic unwinds; the namespace's end is the net.
-        umount2(self.0, MntFlags::UMOUNT_NOFOLLOW).ok();
+        unmount(self.0).ok();
+    }
+}
+
+/// It may be busy for a moment: a program that another thread is starting has our open files, too, until it runs.
+fn unmount(at: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match umount2(at, MntFlags::UMOUNT_NOFOLLOW) {
+            Err(Errno::EBUSY) if start.elapsed() < BUSY_LIMIT => pause(),
+            ended => return ended.context("somebody still looks at the disk"),
+        }
     }
 }
 
@@ -335,7 +351,7 @@ mod tests {
             assert!(fs::write(root.path().join("new"), "").is_err(), "it can be written to");
             root.paths()
         });
-        leftovers.assert_none();
+        leftovers.wait_gone(BUSY_LIMIT);
         assert!(paths.contains(&"/usr/bin/apt-get".to_owned()));
     }
 
@@ -348,7 +364,7 @@ mod tests {
         let failed = std::panic::catch_unwind(|| inspect(&file, |root| root.text("/no/such/file")));
         let message = *failed.unwrap_err().downcast::<String>().unwrap();
         assert!(message.starts_with("the image has no `/no/such/file`"), "{message}");
-        Leftovers::of(folder.path()).assert_none();
+        Leftovers::of(folder.path()).wait_gone(BUSY_LIMIT);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Running the host's programs, with errors that say what they said.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -29,4 +30,10 @@ pub(crate) fn or_panic<T>(result: Result<T>) -> T {
         Ok(value) => value,
         Err(error) => panic!("{error:#}"),
     }
+}
+
+/// Waits a moment before looking again.
+#[expect(clippy::disallowed_methods, reason = "tests wait outside of any runtime, and each caller has a limit")]
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
 }

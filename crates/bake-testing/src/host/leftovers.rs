@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often [`Leftovers::wait_gone`] looks.
-const PACE: Duration = Duration::from_millis(20);
+use crate::run::pause;
 
 /// Finds what a bake has left on the host, knowing it by the folder that its files are in.
 ///
@@ -163,11 +162,6 @@ fn processes() -> Vec<u32> {
 
 fn lines(found: &[Leftover]) -> String {
     found.iter().map(|one| format!("  {one}\n")).collect()
-}
-
-#[expect(clippy::disallowed_methods, reason = "outside of any runtime; its callers have a limit")]
-fn pause() {
-    std::thread::sleep(PACE);
 }
 
 #[cfg(test)]
