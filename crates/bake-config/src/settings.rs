@@ -36,7 +36,20 @@ impl Settings {
     ///
     /// With the place of the value that the struct does not take.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigErrors> {
-        T::deserialize(NodeDeserializer::new(&self.node)).map_err(|error| error.at(&self.node.origin).into())
+        T::deserialize(NodeDeserializer::new(&self.node)).map_err(|error| {
+            let mut error = error.at(&self.node.origin);
+            self.mask(&mut error.message);
+            error.into()
+        })
+    }
+
+    /// Takes the secrets out of a message: a struct that wants a number where the setting takes a secret would quote it.
+    fn mask(&self, message: &mut String) {
+        for setting in self.takes.iter().filter(|setting| setting.takes == Takes::Secret) {
+            if let Some(secret) = self.get(setting.name).and_then(Node::as_text).filter(|text| !text.is_empty()) {
+                *message = message.replace(secret, MASK);
+            }
+        }
     }
 
     /// The value of a setting.

@@ -81,6 +81,14 @@ fn secrets_are_masked() {
     assert_eq!(token.expose(), "hunter2");
     let shown = format!("{environment:?} {token:?} {token} {} {:?}", environment.to_json(), environment.values());
     assert!(shown.contains("****") && !shown.contains("hunter2"), "{shown}");
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its shape matters")]
+    struct Wrong {
+        token: u8,
+    }
+    let error = environment.cloud.settings.parse::<Wrong>().unwrap_err().to_string();
+    assert!(error.contains("`****` is written") && !error.contains("hunter2"), "{error}");
 }
 
 #[test]
