@@ -129,14 +129,6 @@ impl Journal {
         schema_version(&connection).map_err(failed)?;
         Ok(connection)
     }
-
-    /// Makes the database full at `pages`, so that tests can poison the journal.
-    #[cfg(test)]
-    pub(crate) fn limit_pages(&self, pages: u32) {
-        let idle = self.inner.idle.lock().unwrap();
-        let connection = idle.as_ref().expect("before the first write");
-        connection.pragma_update(None, "max_page_count", pages).unwrap();
-    }
 }
 
 fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {

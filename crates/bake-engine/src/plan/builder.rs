@@ -154,7 +154,7 @@ impl<I: Inputs> StepBuilder<'_, I, Inside> {
         self,
         state: S,
         open: impl Fn(S, StepContext, I::Values) -> O + Send + Sync + 'static,
-        close: fn(S, T) -> C,
+        close: impl Fn(S, T) -> C + Clone + Send + Sync + 'static,
     ) -> Live<T>
     where
         S: Clone + Send + Sync + 'static,
@@ -165,7 +165,7 @@ impl<I: Inputs> StepBuilder<'_, I, Inside> {
         let inputs = self.inputs.clone();
         Live::new(self.finish(Work::Open(Box::new(move |cx, source| {
             let opening = open(state.clone(), cx, inputs.read(source)?);
-            let state = state.clone();
+            let (state, close) = (state.clone(), close.clone());
             Ok(Box::pin(async move { Ok(Opened::new(opening.await?, move |value| close(state, value))) }))
         }))))
     }

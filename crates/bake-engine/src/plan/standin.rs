@@ -21,6 +21,9 @@ use crate::plan::{MutationWork, Plan};
 /// A type that holds itself is cut off here.
 const DEEPEST: usize = 16;
 
+/// Numbers of four bytes and more stand in for themselves; what is smaller is one of two values.
+const SMALLEST_STAND_IN: f64 = 1_900_000_000.0;
+
 /// The request of a step as far as it is known.
 pub(super) struct DryRequest {
     pub(super) request: Value,
@@ -66,6 +69,11 @@ fn merge(first: Value, second: Value, shape_differs: &mut bool) -> Value {
             first.into_iter().zip(second).map(|(a, b)| merge(a, b, shape_differs)).collect::<Vec<_>>().into()
         }
         (first, second) if first == second => first,
+        // Computed from stand-ins: which number it is says nothing.
+        (Value::Number(first), Value::Number(second)) if first.as_f64() > Some(SMALLEST_STAND_IN) => {
+            debug_assert_ne!(first, second);
+            json!({ "$unknown": "number" })
+        }
         (first, second) => {
             *shape_differs |= first.is_object() || first.is_array() || second.is_object() || second.is_array();
             json!({ "$unknown": [first, second] })
@@ -155,7 +163,7 @@ impl<'a> StandIn<'a> {
     }
 
     fn four_bytes(&self) -> u32 {
-        u32::try_from(self.all.number(1_900_000_000, &self.address)).unwrap_or(u32::MAX)
+        u32::try_from(self.all.number(SMALLEST_STAND_IN as u64, &self.address)).unwrap_or(u32::MAX)
     }
 
     /// Below 2^53, so that it survives being a float.

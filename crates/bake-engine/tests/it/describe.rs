@@ -1,0 +1,214 @@
+//! Plans in print, and plans that are wrong.
+
+use std::collections::BTreeMap;
+
+use bake_engine::*;
+use serde::{Deserialize, Serialize};
+
+use crate::world::*;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Arch {
+    X86_64,
+    Arm64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Package {
+    name: String,
+    version: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Base {
+    id: String,
+    arch: Arch,
+    size: u64,
+    boot: Option<bool>,
+    tags: BTreeMap<String, String>,
+    packages: Vec<Package>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Odd {
+    at: std::net::IpAddr,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    name: String,
+    base: String,
+    arch: Arch,
+    size: u64,
+    twice: u64,
+    fixed: u32,
+    tags: BTreeMap<String, String>,
+    boot: Option<bool>,
+}
+
+struct Sender;
+
+impl Mutation for Sender {
+    type Request = Request;
+    type Made = Made;
+    type Result = Thing;
+    fn name(&self) -> &'static str {
+        "test.request"
+    }
+    fn calls(&self) -> Calls {
+        Calls { send: &["Send"], settle: &[], undo: &["Unsend"] }
+    }
+    fn keep(&self) -> Keep {
+        Keep::Artifact
+    }
+    fn resend(&self) -> Resend {
+        Resend::SameAnswer
+    }
+    async fn send(&self, _: &Op, _: &Request) -> StepResult<Made> {
+        panic!("a dry run sends nothing")
+    }
+    async fn find(&self, _: &Op, _: &Request) -> StepResult<Found<Made>> {
+        panic!("a dry run looks for nothing")
+    }
+    async fn settle(&self, _: &StepContext, _: &Request, _: &Made) -> StepResult<Thing> {
+        panic!("a dry run waits for nothing")
+    }
+    async fn undo(&self, _: &Op, _: &Made) -> StepResult<Undone> {
+        panic!("a dry run undoes nothing")
+    }
+}
+
+fn request(base: Base) -> Request {
+    let package = &base.packages[0];
+    Request {
+        name: format!("{}-{}", package.name, package.version),
+        base: base.id,
+        arch: base.arch,
+        size: base.size,
+        twice: base.size * 2,
+        fixed: 8,
+        tags: base.tags,
+        boot: base.boot,
+    }
+}
+
+#[test]
+fn requests_are_printed_with_references() {
+    let kind = Mutations::new().register(Sender);
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let base = steps.step("base").run((), async |(), _, ()| Err::<Base, _>(StepError::bug("a dry run runs nothing")));
+    let sent = steps.under("finalize").step("image").needs(base).mutate(&kind, request);
+    steps
+        .step("report")
+        .needs(sent.maybe())
+        .when("yes", sent, |_| Ok(true))
+        .optional()
+        .run((), async |(), _, _| Ok(()));
+    let steps = &plan.describe()["steps"];
+    let lines: Vec<_> = steps.as_object().unwrap().iter().map(|(path, step)| format!("{path} {step}")).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    base {"kind":"work","needs":[],"after":[],"slot":"api"}
+    finalize/image {"kind":"mutation","mutation":"test.request","calls":{"send":["Send"],"settle":[],"undo":["Unsend"]},"keep":"artifact","request":{"name":"${base#/packages/*/name}-${base#/packages/*/version}","base":{"$ref":"base#/id"},"arch":{"$unknown":["x86_64","arm64"]},"size":{"$ref":"base#/size"},"twice":{"$unknown":"number"},"fixed":8,"tags":{"${base#/tags/*}":{"$ref":"base#/tags/*"}},"boot":{"$unknown":[false,true]}},"needs":["base"],"after":[],"slot":"api"}
+    report {"kind":"work","needs":["finalize/image"],"after":[],"when":["yes"],"optional":true,"slot":"api"}
+    "#);
+    let request = serde_json::to_string_pretty(&steps["finalize/image"]["request"]).unwrap();
+    insta::assert_snapshot!(request, @r#"
+    {
+      "name": "${base#/packages/*/name}-${base#/packages/*/version}",
+      "base": {
+        "$ref": "base#/id"
+      },
+      "arch": {
+        "$unknown": [
+          "x86_64",
+          "arm64"
+        ]
+      },
+      "size": {
+        "$ref": "base#/size"
+      },
+      "twice": {
+        "$unknown": "number"
+      },
+      "fixed": 8,
+      "tags": {
+        "${base#/tags/*}": {
+          "$ref": "base#/tags/*"
+        }
+      },
+      "boot": {
+        "$unknown": [
+          false,
+          true
+        ]
+      }
+    }
+    "#);
+    assert_eq!(plan.digest(), plan.digest());
+    assert_eq!(plan.digest().len(), 64);
+}
+
+#[test]
+fn what_cannot_be_shown_says_why() {
+    let bench_kind = Mutations::new().register(Maker {
+        world: World::default(),
+        name: "test.image",
+        keep: Keep::Artifact,
+        resend: Resend::OnlyIfAbsent,
+        patience: Patience::none(),
+    });
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let odd = steps.step("odd").run((), async |(), _, ()| Err::<Odd, _>(StepError::bug("never")));
+    let flag = steps.step("flag").run((), async |(), _, ()| Ok(true));
+    steps.step("image").needs(odd).mutate(&bench_kind, |odd| make(&odd.at.to_string()));
+    steps
+        .step("branch")
+        .needs(flag)
+        .mutate(&bench_kind, |flag| Make { name: "x".into(), uses: if flag { vec!["a".into()] } else { Vec::new() } });
+    let printed = plan.describe();
+    assert_eq!(printed["warnings"].as_array().unwrap().len(), 2, "{printed}");
+    assert!(printed["steps"]["image"]["request"]["$unknown"].is_string());
+    assert_eq!(printed["steps"]["branch"]["request"]["uses"]["$unknown"], serde_json::json!([[], ["a"]]));
+}
+
+#[test]
+fn everything_wrong_is_said_at_once() {
+    let mut other = Plan::new();
+    let foreign = other.steps().step("foreign").run(1, give);
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    steps.step("twin").run(1, give);
+    steps.step("twin").run(1, give);
+    steps.step("").run(1, give);
+    steps.step("uses").needs(foreign).run((), async |(), _, n| Ok(n));
+    steps.step("lost").after_path("nowhere").run(1, give);
+    steps.step("a").after_path("b").run(1, give);
+    steps.step("b").after_path("c").run(1, give);
+    steps.step("c").after_path("a").run(1, give);
+    let live =
+        steps.scope("one", |scope| scope.step("open").open((), async |(), _, ()| Ok(1u32), async |(), _| Ok(())));
+    steps.scope("two", |scope| {
+        scope.step("use").needs(live).run((), async |(), _, live| Ok(*live));
+    });
+    insta::assert_snapshot!(plan.check().unwrap_err().to_string().replace("; ", "\n"), @r"
+    `` cannot be the path of a step: a name is not empty and has none of `#`, `$`, `{`, `}`, `:`
+    `uses` uses a handle of another plan
+    two steps are named `twin`
+    `lost` comes after `nowhere`, and there is no such step
+    `two/use` uses the live value of `one/open` outside its scope
+    steps wait for each other: a → b → c → a
+    ");
+}
+
+#[test]
+fn after_a_path_means_all_steps_under_it() {
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    steps.under("copy/eu").step("one").run(1, give);
+    steps.under("copy/us").step("one").run(1, give);
+    steps.step("report").after_path("copy").run(1, give);
+    assert_eq!(plan.describe()["steps"]["report"]["after"], serde_json::json!(["copy/eu/one", "copy/us/one"]));
+}

@@ -1,0 +1,13 @@
+//! Tests of the engine through its public face, against a world that lives in memory.
+
+mod cancel;
+mod crash;
+mod describe;
+mod journal;
+mod lost_answers;
+mod poison;
+mod random;
+mod run;
+mod scope;
+mod undo;
+mod world;
