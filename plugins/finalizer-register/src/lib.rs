@@ -20,7 +20,7 @@ pub const INFO: PluginInfo = PluginInfo {
     stage: Some(Stage::Register),
     settings: &[
         Setting {
-            name: "name",
+            name: "image_name",
             takes: Takes::Text,
             default: Some(DEFAULT_NAME),
             summary: "Template of the image's name",

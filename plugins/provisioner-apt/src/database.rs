@@ -124,7 +124,7 @@ fn find(database: &Database, wanted: &Wanted) -> Result<Package, String> {
     }
     match database.0.iter().find(|entry| entry.status == "installed" && entry.provides(name)) {
         Some(provider) => {
-            Err(format!("`{name}` is no package of its own; `{}` provides it: ask for that", provider.name))
+            Err(format!("`{name}` is no package of its own, but provided by `{}`: ask for that", provider.name))
         }
         None => Err(format!("`{name}` is not installed, although the package manager reported no failure")),
     }
@@ -169,7 +169,7 @@ mod tests {
         `hello` is installed in version 2.10-3, not in 3.0-1
         `gone` is not installed, although the package manager reported no failure
         `absent` is not installed, although the package manager reported no failure
-        `smtp` is no package of its own; `exim4` provides it: ask for that
+        `smtp` is no package of its own, but provided by `exim4`: ask for that
         `hello` is not installed, although the package manager reported no failure
         ");
     }

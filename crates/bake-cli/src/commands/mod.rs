@@ -1,0 +1,29 @@
+//! One file for each subcommand: its arguments, and what it does.
+
+pub(crate) mod base;
+pub(crate) mod env;
+pub(crate) mod image;
+pub(crate) mod plugins;
+pub(crate) mod run;
+pub(crate) mod runs;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Exit;
+use crate::failure;
+
+/// Does what the command line asks for, and tells of errors.
+pub(crate) async fn run(cli: Cli) -> Exit {
+    let Cli { global, command } = cli;
+    let done = |()| Exit::Done;
+    let result = match command {
+        Command::Run(arguments) => run::run(&global, arguments).await,
+        Command::Base(command) => base::run(&global, command).await.map(done),
+        Command::Image(command) => image::run(&global, command).await.map(done),
+        Command::Env(command) => env::run(&global, command).map(done),
+        Command::Runs(arguments) => runs::list(&global, arguments).map(done),
+        Command::Show(arguments) => runs::show(&global, arguments).map(done),
+        Command::Teardown(arguments) => runs::teardown(&global, arguments).await,
+        Command::Plugins(arguments) => plugins::run(arguments).map(done),
+    };
+    result.unwrap_or_else(|error| failure::print(&error, Exit::Failed))
+}

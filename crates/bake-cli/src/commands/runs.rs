@@ -1,0 +1,126 @@
+use std::sync::Arc;
+
+use anyhow::Context;
+use bake_engine::{
+    Cancel, Engine, EngineOptions, EventSink, Journal, Mutations, ResourceState, RunId, RunRecord, Undo, Verdict,
+};
+
+use crate::cli::{Format, Global, Output};
+use crate::configuration::Configuration;
+use crate::exit::Exit;
+use crate::failure::Advice;
+use crate::places::Places;
+use crate::plugins;
+use crate::terminal::print_line;
+
+/// List the runs that the journal knows
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunsArgs {
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Show what a run did and made
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The run
+    run: RunId,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Take back everything that a run made
+#[derive(Debug, clap::Args)]
+pub(crate) struct TeardownArgs {
+    /// The run
+    run: RunId,
+}
+
+pub(crate) fn list(global: &Global, arguments: RunsArgs) -> anyhow::Result<()> {
+    let places = Configuration::load(global)?.places;
+    if !places.journal().exists() {
+        return Ok(());
+    }
+    for run in Journal::read_only(&places.journal())?.runs()? {
+        print_line(&match arguments.output.format {
+            Format::Json => serde_json::json!({
+                "run": run.id, "started": run.started, "finished": run.finished, "title": run.title, "verdict": run.verdict,
+            })
+            .to_string(),
+            Format::Text => format!("{} {:<10} {}", run.id, state(&run), run.title),
+        })?;
+    }
+    Ok(())
+}
+
+fn state(run: &RunRecord) -> &'static str {
+    match run.verdict {
+        None => "unfinished",
+        Some(Verdict::Done) => "baked",
+        Some(Verdict::Failed | Verdict::Poisoned) => "failed",
+        Some(Verdict::Cancelled) => "cancelled",
+    }
+}
+
+pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
+    let places = Configuration::load(global)?.places;
+    let view =
+        Journal::read_only(&places.journal())?.view(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
+    if arguments.output.format == Format::Json {
+        let steps: Vec<_> = view
+            .steps
+            .iter()
+            .map(|step| serde_json::json!({ "step": step.path, "state": step.state, "attempts": step.attempts }))
+            .collect();
+        let made: Vec<_> = view
+            .resources
+            .iter()
+            .map(|made| serde_json::json!({ "kind": made.kind, "state": made.state, "made": made.made, "step": made.step }))
+            .collect();
+        return print_line(
+            &serde_json::json!({
+                "run": view.run.id, "title": view.run.title, "state": state(&view.run), "steps": steps, "resources": made,
+            })
+            .to_string(),
+        );
+    }
+    print_line(&format!("{} {} {}", view.run.id, state(&view.run), view.run.title))?;
+    for step in &view.steps {
+        print_line(&format!("  step {:<40} {:?}", step.path, step.state))?;
+        for sentence in step.error.iter().flat_map(|error| &error.chain) {
+            print_line(&format!("       {sentence}"))?;
+        }
+    }
+    for made in view.resources.iter().filter(|made| made.state != ResourceState::NotMade) {
+        let what = made.made.as_ref().map(ToString::to_string).unwrap_or_default();
+        print_line(&format!("  made {:<18} {:?} {what}", made.kind, made.state))?;
+    }
+    Ok(())
+}
+
+/// Takes a run back from the journal alone: its environment may have changed or be gone.
+pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow::Result<Exit> {
+    let places = Configuration::load(global)?.places;
+    let journal = places.open_journal()?;
+    let run = journal.run(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
+    let _lock = places.lock_request(&run.request_key)?;
+    let cancel = Cancel::new();
+    crate::signals::watch(&cancel).context("cannot listen to signals")?;
+    let engine = Engine::new(journal, Arc::new(mutations(&places)?), EngineOptions::default(), EventSink::none());
+    let left = engine.undo(&arguments.run, Undo::Everything, cancel).await?;
+    engine.close(&arguments.run, run.verdict.unwrap_or(Verdict::Cancelled)).await?;
+    for left in &left {
+        eprintln!("left: {} {} ({})", left.kind, left.made.clone().unwrap_or_default(), left.reason);
+    }
+    Ok(if left.is_empty() { Exit::Done } else { Exit::FailedWithLeftovers })
+}
+
+fn mutations(places: &Places) -> anyhow::Result<Mutations> {
+    let mut mutations = Mutations::new();
+    plugins::register_all(places, &mut mutations)?;
+    Ok(mutations)
+}
+
+fn unknown_run(run: &RunId) -> Advice {
+    Advice::usage(format!("the journal knows no run `{run}`")).hint("`bake runs` lists them")
+}

@@ -1,0 +1,101 @@
+//! Where `bake` keeps things on this machine.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use bake_engine::Journal;
+
+use crate::exit::Exit;
+use crate::failure::Advice;
+
+/// The folders of one installation.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// Journal and logs of runs.
+    state: PathBuf,
+    /// Locks of what runs now; empty after a boot.
+    runtime: PathBuf,
+}
+
+impl Places {
+    /// Takes what was set, and the usual places for the rest.
+    pub(crate) fn new(state: Option<PathBuf>, runtime: Option<PathBuf>) -> Self {
+        Self {
+            state: state.unwrap_or_else(|| "/var/lib/bake".into()),
+            runtime: runtime.unwrap_or_else(|| "/run/bake".into()),
+        }
+    }
+
+    /// Returns the path of the journal.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.state.join("journal.db")
+    }
+
+    /// Opens the journal for writing; makes it if there is none yet.
+    pub(crate) fn open_journal(&self) -> anyhow::Result<Journal> {
+        Journal::open(&self.journal()).map_err(|error| {
+            let advice = Advice::of(Exit::Journal, format!("cannot open the journal `{}`", self.journal().display()));
+            anyhow::Error::new(error).context(advice)
+        })
+    }
+
+    /// Returns the folder of what the local cloud holds.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.state.join("store")
+    }
+
+    /// Returns the folder of a run's log files.
+    pub(crate) fn logs(&self, run: &str) -> PathBuf {
+        self.state.join("logs").join(run)
+    }
+
+    /// Refuses to carry out the same request twice at once. The lock goes with the process, however that ends.
+    pub(crate) fn lock_request(&self, request_key: &str) -> anyhow::Result<File> {
+        let path = self.request_lock(request_key);
+        let file = File::create(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                let advice = Advice::of(Exit::Running, "the same request is being carried out right now");
+                Err(advice.hint("`bake runs` lists it").into())
+            }
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock `{}`", path.display())),
+        }
+    }
+
+    /// Returns the file whose lock says that a request is being carried out.
+    fn request_lock(&self, request_key: &str) -> PathBuf {
+        self.runtime.join("requests").join(request_key)
+    }
+
+    /// Makes the folders that a bake needs.
+    pub(crate) fn make(&self) -> anyhow::Result<()> {
+        for folder in [&self.state, &self.runtime.join("requests")] {
+            make_folder(folder)?;
+        }
+        Ok(())
+    }
+}
+
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        let refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+        let advice = Advice::usage(format!("cannot make the folder `{}`", folder.display()))
+            .maybe_hint(refused.then(|| "run as root, or choose another place with `--state-dir`".into()));
+        anyhow::Error::new(error).context(advice)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_stays_lies_in_the_state_folder() {
+        let places = Places::new(Some("/srv/bake".into()), None);
+        assert_eq!(places.journal(), Path::new("/srv/bake/journal.db"));
+        assert_eq!(places.store(), Path::new("/srv/bake/store"));
+        assert_eq!(places.request_lock("k"), Path::new("/run/bake/requests/k"));
+    }
+}

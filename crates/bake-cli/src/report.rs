@@ -1,0 +1,228 @@
+//! What a bake came to, for people, for scripts and for the next Jenkins step.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+use bake_core::{Image, Package, PackageChanges, Tags};
+use bake_engine::{Left, StepFailure};
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::failure;
+
+/// The whole story of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) run: String,
+    pub(crate) environment: String,
+    pub(crate) request: String,
+    pub(crate) outcome: Outcome,
+    #[serde(serialize_with = "code")]
+    pub(crate) exit: Exit,
+    pub(crate) elapsed_ms: u64,
+    /// Images that exist now.
+    pub(crate) images: Vec<Image>,
+    /// Tags of what was made.
+    pub(crate) tags: Tags,
+    /// The requested packages as they are in the root now.
+    pub(crate) packages: Vec<Package>,
+    /// How many packages came, changed and went, against the base.
+    pub(crate) package_changes: Changes,
+    pub(crate) failures: Vec<Failure>,
+    /// Failures of optional finalizers.
+    pub(crate) warnings: Vec<Failure>,
+    /// What could not be taken back, or was kept on purpose.
+    pub(crate) left: Vec<Leftover>,
+    /// Operations of which nobody knows whether they happened.
+    pub(crate) unknown: Vec<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Changes {
+    pub(crate) added: usize,
+    pub(crate) changed: usize,
+    pub(crate) removed: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    pub(crate) step: String,
+    /// From the outermost message to the cause.
+    pub(crate) error: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) details: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Leftover {
+    pub(crate) kind: String,
+    pub(crate) made: serde_json::Value,
+    pub(crate) reason: String,
+}
+
+impl Changes {
+    pub(crate) fn of(changes: &PackageChanges) -> Self {
+        Self { added: changes.added.len(), changed: changes.changed.len(), removed: changes.removed.len() }
+    }
+}
+
+impl From<StepFailure> for Failure {
+    fn from(failure: StepFailure) -> Self {
+        Self { step: failure.path, error: failure.error, details: failure.details, hint: failure.hint }
+    }
+}
+
+impl From<Left> for Leftover {
+    fn from(left: Left) -> Self {
+        Self { kind: left.kind, made: left.made.unwrap_or_default(), reason: left.reason }
+    }
+}
+
+fn code<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(*exit as u8)
+}
+
+impl Report {
+    /// Prints the end of the story to standard error.
+    pub(crate) fn tell(&self, quiet: bool) {
+        eprint!("{}", self.text(quiet));
+    }
+
+    fn text(&self, quiet: bool) -> String {
+        let mut text = String::new();
+        for (word, failures) in [("error", &self.failures), ("warning", &self.warnings)] {
+            for one in failures {
+                let chain: Vec<String> =
+                    std::iter::once(format!("`{}` failed", one.step)).chain(one.error.clone()).collect();
+                text.push_str(&failure::describe(word, &chain, &one.details, one.hint.as_deref()));
+            }
+        }
+        for unknown in &self.unknown {
+            let _ = writeln!(text, "unknown: nobody can tell whether this happened: {unknown}");
+        }
+        for left in &self.left {
+            let _ = writeln!(text, "left: {} {} ({})", left.kind, left.made, left.reason);
+        }
+        if !quiet {
+            let _ = writeln!(text, "{}", self.headline());
+        }
+        text
+    }
+
+    /// One line that says how it ended; its form stays, for those who search logs for it.
+    fn headline(&self) -> String {
+        let seconds = self.elapsed_ms as f64 / 1000.0;
+        let names: Vec<_> = self.images.iter().map(|image| format!("{} ({})", image.name, image.id)).collect();
+        match names.is_empty() {
+            true => format!("{} {} in {seconds:.1} s [run {}]", self.outcome.word(), self.request, self.run),
+            false => {
+                let outcome = self.outcome.word();
+                format!("{outcome} {} in {seconds:.1} s: {} [run {}]", self.request, names.join(", "), self.run)
+            }
+        }
+    }
+
+    /// The lines for standard output: `region account kind id name`. The local cloud has no accounts.
+    pub(crate) fn id_lines(&self) -> impl Iterator<Item = String> {
+        self.images.iter().map(|image| format!("{} - {} {} {}", image.region, image.store, image.id, image.name))
+    }
+
+    /// The report as `KEY=VALUE` lines, as Jenkins' EnvInject reads them.
+    pub(crate) fn properties(&self) -> String {
+        let image = self.images.first();
+        let package = self.packages.first();
+        let ids = self.images.iter().map(|image| image.id.as_str()).collect::<Vec<_>>().join(" ");
+        let fields = [
+            ("BAKE_RUN", self.run.clone()),
+            ("BAKE_OUTCOME", self.outcome.word().to_owned()),
+            ("BAKE_EXIT", (self.exit as u8).to_string()),
+            ("BAKE_ENVIRONMENT", self.environment.clone()),
+            ("BAKE_REQUEST", self.request.clone()),
+            ("BAKE_IMAGE_ID", image.map(|image| image.id.to_string()).unwrap_or_default()),
+            ("BAKE_IMAGE_NAME", image.map(|image| image.name.clone()).unwrap_or_default()),
+            ("BAKE_IMAGE_REGION", image.map(|image| image.region.to_string()).unwrap_or_default()),
+            ("BAKE_IMAGE_IDS", ids),
+            ("BAKE_PACKAGE_NAME", package.map(|package| package.name.clone()).unwrap_or_default()),
+            ("BAKE_PACKAGE_VERSION", package.map(|package| package.version.clone()).unwrap_or_default()),
+            ("BAKE_PACKAGE_RELEASE", package.map(|package| package.release.clone()).unwrap_or_default()),
+        ];
+        let mut text = String::new();
+        for (key, value) in fields {
+            let _ = writeln!(text, "{key}={}", value.replace('\n', " "));
+        }
+        text
+    }
+
+    /// Writes a file so that a reader sees the old one or the whole new one.
+    pub(crate) fn write(path: &Path, content: &str) -> anyhow::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let write = || -> std::io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(content.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write `{}`", path.display()))
+    }
+}
+
+/// Chooses the exit code: what happened, made worse by what is left and by what is not known.
+pub(crate) fn exit_of(outcome: Outcome, left: bool, unknown: bool, optional_failed: bool) -> Exit {
+    match (outcome, unknown, left) {
+        (Outcome::Poisoned, ..) => Exit::Journal,
+        (Outcome::Baked, _, true) => Exit::DoneWithLeftovers,
+        (Outcome::Baked, ..) if optional_failed => Exit::DoneOptionalFailed,
+        (Outcome::Baked, ..) => Exit::Done,
+        (Outcome::Failed, true, _) => Exit::FailedUnknown,
+        (Outcome::Failed, false, true) => Exit::FailedWithLeftovers,
+        (Outcome::Failed, false, false) => Exit::Failed,
+        (Outcome::Cancelled, true, _) => Exit::CancelledUnknown,
+        (Outcome::Cancelled, false, true) => Exit::CancelledWithLeftovers,
+        (Outcome::Cancelled, false, false) => Exit::Cancelled,
+    }
+}
+
+/// How a run ended, as far as exit codes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Baked,
+    Failed,
+    Cancelled,
+    /// Nothing is known to be written down any more.
+    #[serde(rename = "failed")]
+    Poisoned,
+}
+
+impl Outcome {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Baked => "baked",
+            Self::Failed | Self::Poisoned => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_exit_code() {
+        let codes = |outcome| {
+            let code = |left, unknown| exit_of(outcome, left, unknown, false) as u8;
+            [code(false, false), code(true, false), code(false, true), code(true, true)]
+        };
+        assert_eq!(codes(Outcome::Baked), [0, 11, 0, 11]);
+        assert_eq!(codes(Outcome::Failed), [20, 21, 22, 22]);
+        assert_eq!(codes(Outcome::Cancelled), [30, 31, 32, 32]);
+        assert_eq!(codes(Outcome::Poisoned), [74; 4]);
+        assert_eq!(exit_of(Outcome::Baked, false, false, true), Exit::DoneOptionalFailed);
+    }
+}

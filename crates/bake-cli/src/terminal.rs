@@ -1,0 +1,41 @@
+//! What the terminal can do, and where log lines go.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::cli::Global;
+
+/// Sends what the program logs about itself to standard error: warnings, or more with `-v`, or what `RUST_LOG` says.
+pub(crate) fn start_logging(global: &Global) {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::DEBUG,
+        (false, _) => LevelFilter::TRACE,
+    };
+    let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours(global))
+        .without_time()
+        .init();
+}
+
+/// Tells whether standard error may be coloured.
+pub(crate) fn colours(global: &Global) -> bool {
+    !global.no_color
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::io::stderr().is_terminal()
+}
+
+/// Writes to standard output. A reader that went away (`bake … | head`) is no error of ours.
+pub(crate) fn print_line(line: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Bakes that go well.
+
+use bake_testing::base::DiskOptions;
+use bake_testing::packages::{Repository, hello, standard};
+use bake_testing::{image, needs, skip};
+
+use crate::house::House;
+
+#[test]
+fn a_package_is_in_the_image_and_nothing_of_ours_is() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let base = bake_testing::base::disk(&DiskOptions::default().size_mib(256));
+    let before = image::inspect(&base, |root| root.paths());
+
+    let said = house.run(&["hello-dep"]);
+    let [region, account, kind, id, name] = said.succeeds().image();
+    assert_eq!((region.as_str(), account.as_str(), kind.as_str()), ("local", "-", "local"));
+    assert!(name.starts_with("hello-dep-1.0-0-x86_64-"), "{name}");
+
+    let disk = house.export(&name);
+    image::check(&disk);
+    image::inspect(&disk, |root| {
+        for package in ["hello-dep", "hello-bake"] {
+            assert!(root.packages()[package].is_installed(), "{package}");
+        }
+        let ours = |path: &String| path.contains("bake/apt") || path.contains("policy-rc.d") || path.contains("/run/");
+        let traces: Vec<_> = root.paths().into_iter().filter(|path| !before.contains(path)).filter(ours).collect();
+        assert_eq!(traces, Vec::<String>::new());
+        if root.has("/etc/resolv.conf") {
+            assert_eq!(root.text("/etc/resolv.conf"), "", "the host's name servers are in the image");
+        }
+    });
+
+    // The volume was scaffold; snapshot and image stay, and carry their tags.
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    assert_eq!(house.shelf("snapshots").len(), 1);
+    assert_eq!(house.shelf("images"), [id.as_str()]);
+    let shown = house.run(&["image", "show", &id, "--format", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.succeeds().stdout).unwrap();
+    assert_eq!(shown["tags"]["appversion"], "hello-dep-1.0-0");
+    assert!(shown["tags"]["bake:run"].is_string(), "{shown}");
+    house.assert_clean();
+}
+
+#[test]
+fn a_package_file_is_installed_with_what_it_depends_on() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let file = standard().file("hello-dep", "1.0");
+    std::fs::copy(&file, house.path().join("some thing.deb")).unwrap();
+    let [.., name] = house.run(&["./some thing.deb"]).succeeds().image();
+    image::inspect(&house.export(&name), |root| {
+        assert!(root.packages()["hello-dep"].is_installed());
+        assert!(root.packages()["hello-bake"].is_installed());
+        let staged: Vec<_> = root.paths().into_iter().filter(|path| path.ends_with(".deb")).collect();
+        assert_eq!(staged, Vec::<String>::new());
+    });
+    house.assert_clean();
+}
+
+#[test]
+fn an_exact_version_is_installed_although_a_newer_one_is_there() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let [.., name] = house.run(&["hello-bake=1.0"]).succeeds().image();
+    assert!(name.starts_with("hello-bake-1.0-"), "{name}");
+    image::inspect(&house.export(&name), |root| assert_eq!(root.packages()["hello-bake"].version, "1.0"));
+}
+
+#[test]
+fn every_kind_of_disk_is_baked_on() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    for options in
+        [DiskOptions::mbr().size_mib(256), DiskOptions::bare().size_mib(256), DiskOptions::xfs().size_mib(400)]
+    {
+        let house = House::with(&standard(), &options);
+        let [.., name] = house.run(&["hello-bake"]).succeeds().image();
+        let disk = house.export(&name);
+        image::check(&disk);
+        image::inspect(&disk, |root| assert!(root.packages()["hello-bake"].is_installed(), "{options:?}"));
+        house.assert_clean();
+    }
+}
+
+#[test]
+fn of_two_roots_the_user_says_which() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::with(&standard(), &DiskOptions::two_roots().size_mib(512));
+    let said = house.run(&["hello-bake"]);
+    said.ends_with(20).tells("--partition NUMBER");
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    house.run(&["--partition", "2", "hello-bake"]).succeeds();
+    house.assert_clean();
+}
+
+#[test]
+fn five_packages_are_baked_at_once() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["one", "two", "three", "four", "five"];
+    let packages: Vec<_> = names.iter().map(|name| bake_testing::packages::Deb::new(name, "1.0")).collect();
+    let house = House::with(&Repository::create(folder.path(), &packages), &DiskOptions::default().size_mib(256));
+    let bakes: Vec<_> = names.iter().map(|name| house.start(&[name])).collect();
+    for bake in bakes {
+        crate::house::Said::of(bake.wait_with_output().unwrap()).succeeds();
+    }
+    assert_eq!(house.shelf("images").len(), names.len());
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    house.assert_clean();
+}
+
+#[test]
+fn an_image_is_a_base_for_the_next() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let [.., first] = house.run(&["hello-bake"]).succeeds().image();
+    let [.., second] = house.run(&["--base", &first, "conf-bake"]).succeeds().image();
+    image::inspect(&house.export(&second), |root| {
+        assert!(root.packages()["hello-bake"].is_installed() && root.packages()["conf-bake"].is_installed());
+    });
+    house.assert_clean();
+}
+
+#[test]
+fn scripts_read_events_results_and_properties() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let words = ["--format", "json", "--result", "result.json", "--properties", "bake.properties", "hello-bake"];
+    let said = house.run(&words);
+    let lines: Vec<serde_json::Value> =
+        said.succeeds().stdout.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
+    assert_eq!(lines.first().unwrap()["event"], "run_started");
+    assert_eq!(lines[lines.len() - 2]["event"], "run_finished");
+    let result = lines.last().unwrap();
+    assert_eq!((result["outcome"].as_str(), result["exit"].as_u64()), (Some("baked"), Some(0)));
+    assert_eq!(result["packages"][0]["name"], "hello-bake");
+    let written: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(house.path().join("result.json")).unwrap()).unwrap();
+    assert_eq!(&written, result);
+    let properties = std::fs::read_to_string(house.path().join("bake.properties")).unwrap();
+    assert!(
+        properties.contains("BAKE_OUTCOME=baked\n") && properties.contains("BAKE_PACKAGE_NAME=hello-bake\n"),
+        "{properties}"
+    );
+}
+
+#[test]
+fn an_epoch_stays_in_the_tag_and_out_of_the_name() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let folder = tempfile::tempdir().unwrap();
+    let house =
+        House::with(&Repository::create(folder.path(), &[hello("1:2.0-3")]), &DiskOptions::default().size_mib(256));
+    let [.., id, name] = house.run(&["hello-bake"]).succeeds().image();
+    assert!(name.starts_with("hello-bake-2.0-3-x86_64-"), "{name}");
+    let shown = house.run(&["image", "show", &id, "--format", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.succeeds().stdout).unwrap();
+    assert_eq!(shown["tags"]["appversion"], "hello-bake-1:2.0-3");
+}

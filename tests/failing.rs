@@ -1,0 +1,129 @@
+//! Bakes that fail: what is said, what the exit code is, and what is left (nothing).
+
+use bake_testing::base::DiskOptions;
+use bake_testing::packages::{Repository, huge, standard};
+use bake_testing::{needs, skip};
+
+use crate::house::House;
+
+/// Nothing that a failed bake made is there any more.
+#[track_caller]
+fn assert_nothing_made(house: &House) {
+    for shelf in ["volumes", "snapshots", "images"] {
+        assert_eq!(house.shelf(shelf), Vec::<String>::new(), "{shelf}");
+    }
+    house.assert_clean();
+}
+
+#[test]
+fn a_failing_script_fails_the_bake_and_leaves_nothing() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let said = house.run(&["--result", "result.json", "failing-bake"]);
+    said.ends_with(20).tells("failing-bake").tells("error: `volume/provision` failed");
+    assert_eq!(said.stdout, "");
+    assert_nothing_made(&house);
+    let result =
+        std::fs::read_to_string(house.path().join("result.json")).expect("the result is written on failure too");
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    assert_eq!((result["outcome"].as_str(), result["exit"].as_u64()), (Some("failed"), Some(20)));
+}
+
+#[test]
+fn a_kept_volume_is_named_with_the_way_to_look_into_it() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    let said = house.run(&["--on-error", "keep", "failing-bake"]);
+    said.ends_with(21).tells("kept");
+    let volumes = house.shelf("volumes");
+    assert_eq!(volumes.len(), 1);
+    said.tells(&volumes[0]);
+    assert_eq!(house.shelf("snapshots"), Vec::<String>::new());
+    house.assert_clean();
+}
+
+#[test]
+fn a_package_that_does_not_exist_is_named() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    house.run(&["no-such-package"]).ends_with(20).tells("no-such-package").tells("hint: ");
+    assert_nothing_made(&house);
+}
+
+#[test]
+fn a_version_that_does_not_exist_is_named() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    house.run(&["hello-bake=9.9"]).ends_with(20).tells("9.9");
+    assert_nothing_made(&house);
+}
+
+#[test]
+fn an_index_that_cannot_be_fetched_fails_the_bake() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    // Nobody listens on this port: a refusal comes at once.
+    let gone = "plugins.provisioner.apt.repositories=[\"deb [trusted=yes] http://127.0.0.1:1/ ./\"]";
+    house.run(&["--set", gone, "hello-bake"]).ends_with(20).tells("apt-get update");
+    assert_nothing_made(&house);
+}
+
+#[test]
+fn a_full_root_is_said_plainly() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let folder = tempfile::tempdir().unwrap();
+    let repository = Repository::create(folder.path(), &[huge()]);
+    let house = House::with(&repository, &DiskOptions::default().size_mib(128));
+    house.run(&["huge-bake"]).ends_with(20).tells("the root is full").tells("hint: ");
+    assert_nothing_made(&house);
+}
+
+#[test]
+fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::new();
+    // The same house, its state on a disk of 20 MiB: the base image is shown there, and a clone of it finds no room.
+    let script = r#"
+        set -e
+        mkdir small
+        mount -t tmpfs -o size=20m tmpfs small
+        mkdir -p small/store/local/bases
+        mount --bind state/store/local/bases small/store/local/bases
+        code=0
+        "$1" --state-dir "$PWD/small" hello-bake || code=$?
+        echo "code $code"
+        find small/store -path '*/bases' -prune -o -type f -print
+    "#;
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_bake")])
+        .current_dir(house.path())
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .unwrap();
+    let said = crate::house::Said::of(output);
+    said.succeeds().tells("No space left on device");
+    assert_eq!(said.stdout, "code 20\nsmall/journal.db\n".replace("small/journal.db\n", ""), "{}", said.stderr);
+    house.assert_clean();
+}
+
+#[test]
+fn what_is_written_wrongly_starts_nothing() {
+    needs!(skip::root(), skip::fixtures());
+    let house = House::empty(&standard());
+    house.run(&["a", "b"]).ends_with(2).tells("--main NAME");
+    house.run(&["./missing_1.0_all.deb"]).ends_with(2).tells("missing_1.0_all.deb");
+    house.run(&["--env", "local_apt_linus", "hello-bake"]).ends_with(2).tells("did you mean `local_apt_linux`");
+    house.run(&["--env", "ec2_apt_linux", "hello-bake"]).ends_with(2).tells("ec2");
+    house.run(&["--set", "plugins.provisioner.apt.repository=x", "hello-bake"]).ends_with(2).tells("repositories");
+    house.run(&["--result", "no/such/folder/result.json", "hello-bake"]).ends_with(2).tells("no such folder");
+    assert_eq!(std::fs::read_dir(house.path()).unwrap().count(), 1, "something was made");
+}
+
+#[test]
+fn without_a_base_image_the_way_to_one_is_shown() {
+    needs!(skip::root(), skip::loops(), skip::fixtures());
+    let house = House::empty(&standard());
+    house.run(&["hello-bake"]).ends_with(20).tells("bake base create debian");
+    house.assert_clean();
+}

@@ -1,0 +1,8 @@
+//! Whole-program tests: the `bake` that users run, on real disks, with real packages, in folders of their own.
+
+mod baking;
+mod cancelled;
+mod failing;
+mod house;
+mod isolation;
+mod killed;
