@@ -94,14 +94,15 @@ impl StepContext {
     /// Waits without holding a slot.
     pub async fn pause(&self, time: Duration) -> StepResult<()> {
         let had_slot = self.inner.seat.as_ref().is_some_and(Seat::leave);
-        let waited = tokio::select! {
-            () = tokio::time::sleep(time) => Ok(()),
-            () = self.inner.stop.cancelled() => Err(StepError::cancelled()),
-        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            // What a step does now is clean up, which should not wait in a queue.
+            () = self.inner.stop.cancelled() => return Err(StepError::cancelled()),
+        }
         if let (true, Some(seat)) = (had_slot, &self.inner.seat) {
             seat.take().await;
         }
-        waited
+        Ok(())
     }
 
     /// Asks `probe` again and again until it gives something. How long is the step's `timeout`.

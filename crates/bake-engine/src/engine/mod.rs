@@ -126,14 +126,15 @@ impl Engine {
     /// Takes back what a run made: newest first, from the journal alone, without stopping half way.
     ///
     /// What is still in use goes back to the queue for as long as anything else makes progress. Returns what is left
-    /// and why. Level 2 of `cancel` ends it.
+    /// and why. Level 2 of `cancel` ends it. Works with a journal that cannot be written, too, but then does not tell.
     pub async fn undo(&self, run: &RunId, what: Undo, cancel: Cancel) -> Result<Vec<Left>, EngineError> {
         if self.journal.run(run)?.is_none() {
             return Err(EngineError::NoSuchRun(run.clone()));
         }
         let log = self.log(run)?;
-        // The last notes of the run say what was not made after all.
-        log.flush().await?;
+        // The last notes of the run say what was not made after all. A journal that cannot be written can still be read,
+        // and undoing twice is harmless: a full disk is no reason to leave things behind.
+        let _poisoned = log.flush().await;
         undo::undo(&log, &self.mutations, &self.options, what, &cancel).await.map_err(EngineError::from)
     }
 

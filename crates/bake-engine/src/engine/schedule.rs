@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::cancel::Cancel;
 use crate::engine::outcome::{Outcome, Skipped, StepFailure, UnknownOperation, Unsaved};
@@ -48,7 +49,7 @@ impl Shared {
 pub(super) enum StepEnd {
     Done,
     Skipped(SkipReason),
-    Failed { error: StepError, unknown: Option<UnknownOperation> },
+    Failed { error: StepError, unknown: Option<Box<UnknownOperation>> },
 }
 
 /// What the scheduler remembers of a settled step.
@@ -144,7 +145,8 @@ impl Schedule {
 
     fn start(&mut self, step: usize, broken_scope: Option<String>) {
         let shared = Arc::clone(&self.shared);
-        self.running.spawn(async move { (step, run_step(&shared, step, broken_scope).await) });
+        let span = tracing::info_span!("step", path = &*shared.node(step).path);
+        self.running.spawn(async move { (step, run_step(&shared, step, broken_scope).await) }.instrument(span));
     }
 
     fn reason_to_skip(&self, step: usize) -> Option<SkipReason> {
@@ -201,17 +203,22 @@ impl Schedule {
         Settled::Skipped
     }
 
-    fn failed(&mut self, step: usize, error: &StepError, unknown: Option<UnknownOperation>) -> Settled {
+    fn failed(&mut self, step: usize, error: &StepError, unknown: Option<Box<UnknownOperation>>) -> Settled {
         let node = self.shared.node(step);
         let failure = StepFailure::new(&node.path, error);
-        self.report.unknown.extend(unknown);
+        self.report.unknown.extend(unknown.map(|unknown| *unknown));
         let poisoned = self.shared.log.journal().poison().is_some();
-        if node.settings.optional && !poisoned && error.class() != Class::Cancelled {
+        let bearable = !poisoned && error.class() != Class::Cancelled;
+        if node.settings.optional && bearable {
             self.report.warnings.push(failure);
             return Settled::Warned;
         }
         if let Some(scope) = node.scope {
             self.broken_scopes.entry(scope).or_insert(step);
+            if bearable && self.shared.node(self.shared.plan.scopes[scope].end).settings.optional {
+                self.report.warnings.push(failure);
+                return Settled::Warned;
+            }
         }
         if self.shared.cancel.level() > 0 {
             // A program that the cancel ended looks like any other failure.

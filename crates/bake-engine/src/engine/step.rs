@@ -77,7 +77,7 @@ pub(super) async fn run_step(shared: &Arc<Shared>, index: usize, broken_scope: O
         Err(Stopped::Skip(reason)) => StepEnd::Skipped(reason),
         Err(Stopped::Fail(error)) => {
             step.record_failure(&error, unknown.is_some());
-            StepEnd::Failed { error, unknown }
+            StepEnd::Failed { error, unknown: unknown.map(Box::new) }
         }
     }
 }
@@ -93,8 +93,11 @@ impl Running<'_> {
         }
         self.ask_conditions().await?;
         let mut backoff = Backoff::new(self.node.settings.retry);
+        let mut last_error = None;
         loop {
-            self.take_slot().await?;
+            if let Err(reason) = self.take_slot().await {
+                return Err(last_error.map_or(Stopped::Skip(reason), Stopped::Fail));
+            }
             self.attempt += 1;
             self.shared.log.tell(&self.node.path, Some(self.attempt), EventKind::StepStarted);
             crash::point(&self.node.path, "start");
@@ -105,7 +108,7 @@ impl Running<'_> {
             self.seat.leave();
             let Err(error) = result else { return Ok(()) };
             match backoff.after(error.class()) {
-                Some(delay) if self.wait_to_retry(&error, delay).await => {}
+                Some(delay) if self.wait_to_retry(&error, delay).await => last_error = Some(error),
                 Some(_) | None => return Err(Stopped::Fail(error)),
             }
         }
@@ -146,11 +149,11 @@ impl Running<'_> {
         Source(SourceKind::Run(&self.shared.values))
     }
 
-    /// Waits for a slot. A run that ends meanwhile starts nothing new; a step that has begun still ends with its error.
-    async fn take_slot(&self) -> Result<(), Stopped> {
+    /// Waits for a slot, unless the run ends meanwhile.
+    async fn take_slot(&self) -> Result<(), SkipReason> {
         tokio::select! {
             biased;
-            () = self.shared.closed.cancelled() => Err(Stopped::Skip(self.shared.why_closed())),
+            () = self.shared.closed.cancelled() => Err(self.shared.why_closed()),
             () = self.seat.take() => Ok(()),
         }
     }
@@ -229,11 +232,17 @@ impl Running<'_> {
         Told::step(&self.node.path, Some(self.attempt), kind)
     }
 
+    /// Says whether its failure is one that the run can bear: its own, or that of its scope.
+    fn is_optional(&self) -> bool {
+        let scope_end = self.node.scope.map(|scope| self.shared.node(self.shared.plan.scopes[scope].end));
+        self.node.settings.optional || scope_end.is_some_and(|end| end.settings.optional)
+    }
+
     fn record_failure(&self, error: &StepError, unknown: bool) {
         let state = match error.class() {
             _ if unknown => StepState::Unknown,
             Class::Cancelled => StepState::Cancelled,
-            _ if self.node.settings.optional => StepState::Warned,
+            _ if self.is_optional() => StepState::Warned,
             _ => StepState::Failed,
         };
         let mut row = StepRow::settled(&self.node.path, self.generation, state, self.attempt);

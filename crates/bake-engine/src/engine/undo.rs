@@ -177,7 +177,7 @@ impl Undoing<'_> {
             let kind = EventKind::ResourceUndone { kind: resource.kind.clone(), id };
             Told::step(&op.step().into(), None, kind)
         });
-        self.log.write(vec![record], told.into_iter().collect()).await?;
+        self.record(record, told).await;
         Ok(Undone::Gone)
     }
 
@@ -194,9 +194,16 @@ impl Undoing<'_> {
         let found = find_patiently(mutation, op, &resource.request.to_string(), pause).await?;
         if let Some(made) = &found {
             let record = Record::Made { operation: op.id().to_owned(), made: Arc::clone(made) };
-            self.log.write(vec![record], Vec::new()).await?;
+            self.record(record, None).await;
         }
         Ok(found)
+    }
+
+    /// Writes what was done. If that fails, a later teardown finds it gone, which is the same.
+    async fn record(&self, record: Record, told: Option<Told>) {
+        if let Err(error) = self.log.write(vec![record], told.into_iter().collect()).await {
+            tracing::debug!(%error, "what was undone is not in the journal");
+        }
     }
 
     async fn wait(&self, time: std::time::Duration) -> bool {

@@ -105,9 +105,11 @@ pub(crate) struct Settings {
 pub(crate) struct Condition {
     pub(crate) text: String,
     needs: Vec<(Place, NeedKind)>,
-    pub(crate) holds: Arc<dyn Fn(&Source<'_>) -> StepResult<bool> + Send + Sync>,
+    pub(crate) holds: Arc<Reads<bool>>,
 }
 
+/// A pure function of earlier outputs.
+type Reads<T> = dyn Fn(&Source<'_>) -> StepResult<T> + Send + Sync;
 type Try<T> = StepResult<BoxFuture<'static, StepResult<T>>>;
 type Action<T> = Box<dyn Fn(StepContext, &Source<'_>) -> Try<T> + Send + Sync>;
 
@@ -127,5 +129,5 @@ pub(crate) enum Work {
 
 pub(crate) struct MutationWork {
     pub(crate) mutation: Arc<dyn AnyMutation>,
-    pub(crate) request: Box<dyn Fn(&Source<'_>) -> StepResult<String> + Send + Sync>,
+    pub(crate) request: Box<Reads<String>>,
 }

@@ -48,6 +48,8 @@ impl<'p> Steps<'p> {
         let index = self.plan.scopes.len();
         self.plan.scopes.push(ScopeNodes { members: Vec::new(), end: usize::MAX });
         let mut scope = Scope { steps: self.under(name), index };
+        // A scope is optional as a whole: without one of its steps it is not finished.
+        scope.steps.defaults.optional = false;
         let result = build(&mut scope);
         self.end_scope(name, index);
         result

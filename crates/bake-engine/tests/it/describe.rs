@@ -204,6 +204,17 @@ fn everything_wrong_is_said_at_once() {
 }
 
 #[test]
+fn a_long_chain_is_checked_without_a_deep_stack() {
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let mut before = steps.step("0").run(0, give);
+    for number in 1..20_000 {
+        before = steps.step(&number.to_string()).needs(before).run((), async |(), _, n| Ok(n));
+    }
+    assert_eq!(plan.check(), Ok(()));
+}
+
+#[test]
 fn after_a_path_means_all_steps_under_it() {
     let mut plan = Plan::new();
     let mut steps = plan.steps();

@@ -26,6 +26,7 @@ async fn what_was_made_and_not_saved_is_named() {
     assert_eq!((&*outcome.unsaved[0].step, &outcome.unsaved[0].made["id"]), ("first", &"first-0".into()));
     assert_eq!(bench.world.sends(), ["first"], "nothing new starts");
     assert_eq!(bench.journal.poison(), Some("disk is full"));
+    assert_eq!((bench.undo(Undo::Everything).await, bench.world.names()), (vec![], vec![]), "nothing stays");
 
     let closed = bench.engine.close(&bench.spec.id, outcome.verdict).await;
     assert!(closed.is_err());

@@ -203,6 +203,25 @@ async fn what_may_mend_itself_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_step_that_waits_to_try_again_ends_with_its_error_when_the_run_fails() {
+    let slots = SlotLimits { api: 1, ..SlotLimits::default() };
+    let bench = Bench::with(Patience::none(), EngineOptions { slots, ..EngineOptions::default() });
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let quick = Retry { attempts: 5, base: Duration::from_millis(1), cap: Duration::from_millis(1) };
+    steps.step("flaky").retry(quick).run((), async |(), _, ()| Err::<u32, _>(StepError::transient("hiccup")));
+    // Holds the only slot while `flaky` wants it again, then fails.
+    steps.step("long").run((), async |(), _, ()| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Err::<u32, _>(StepError::permanent("no disk"))
+    });
+    let outcome = bench.run(plan).await;
+    let failed: Vec<_> = outcome.failures.iter().map(|failure| (&*failure.path, &*failure.error[0])).collect();
+    assert_eq!(failed, [("long", "no disk"), ("flaky", "hiccup")]);
+    assert!(outcome.skipped.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn attempts_run_out() {
     let bench = Bench::new();
     bench.world.fault("image", [Fault::Transient; 9]);

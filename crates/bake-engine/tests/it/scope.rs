@@ -163,6 +163,25 @@ async fn a_close_that_fails_fails_the_scope() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scope_is_optional_as_a_whole() {
+    let bench = Bench::new();
+    let notes = Notes::default();
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let mut steps = steps.under("extra").with(StepDefaults::new().optional());
+    let sealed = steps.scope("volume", |scope| {
+        let root = scope.step("open").open(notes.clone(), open, close);
+        let bad = scope.step("bad").run("exit status 1", fail);
+        scope.step("seal").needs(root).after(bad).run((), async |(), _, _| Ok(2))
+    });
+    let outcome = bench.run(plan).await;
+    assert_eq!((outcome.verdict, outcome.warnings.len()), (Verdict::Done, 1));
+    assert_eq!(outcome.output(sealed).unwrap(), None);
+    assert_eq!(outcome.skipped[0].reason, SkipReason::Scope("extra/volume/bad".into()));
+    assert_eq!(notes_of(&notes), ["open", "close with 0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn mutations_inside_a_scope_are_tried_again_in_place() {
     let bench = Bench::new();
     bench.world.fault("volume/create", [Fault::LostAnswer, Fault::Throttle]);
