@@ -43,6 +43,16 @@ pub struct Mapped<T, U> {
 
 /// The promise of a value of this process only, such as a mounted root. Implements [`Inputs`](crate::Inputs) and not
 /// [`Data`](crate::Data): outside its scope it does not compile.
+///
+/// ```compile_fail
+/// # use bake_engine::*;
+/// let mut plan = Plan::new();
+/// let mut steps = plan.steps();
+/// let live = steps.scope("volume", |scope| {
+///     scope.step("open").open((), async |(), _, ()| Ok(1u32), async |(), _root| Ok(()))
+/// });
+/// steps.step("late").needs(live).run((), async |(), _, _root| Ok(()));
+/// ```
 pub struct Live<T> {
     pub(crate) place: Place,
     value: PhantomData<fn() -> T>,

@@ -6,7 +6,24 @@
 //! sent, what was made before anything waits for it, and each result before a dependant starts; so that another process
 //! can take it back ([`Engine::undo`]) with nothing but the journal.
 //!
-//! Design: `docs/design/0002-engine.md`.
+//! ```
+//! use bake_engine::{Plan, StepContext, StepResult};
+//!
+//! async fn resolve(name: String, cx: StepContext, (): ()) -> StepResult<String> {
+//!     cx.log("looking for the base image");
+//!     Ok(format!("ami-of-{name}"))
+//! }
+//!
+//! let mut plan = Plan::new();
+//! let mut steps = plan.steps();
+//! let base = steps.step("base").run("debian".to_owned(), resolve);
+//! let size = steps.step("size").needs(base).run((), async |(), _cx, base| Ok(base.len()));
+//! steps.step("report").needs((base, size.maybe())).optional().run((), async |(), _cx, (_base, _size)| Ok(()));
+//! assert!(plan.check().is_ok());
+//! ```
+//!
+//! Inside, `plan` builds and prints the graph, `engine` runs it and takes runs back, `journal` writes and reads the
+//! database. Design: `docs/design/0002-engine.md`.
 
 mod cancel;
 mod context;

@@ -35,7 +35,8 @@ impl Shared {
         &self.plan.nodes[index]
     }
 
-    /// How often the scope of a step was begun. One, as long as a run has one process.
+    /// How often the scope of a step was begun: part of the id of each operation. A run that one process carries out
+    /// begins each scope once.
     pub(super) fn generation(&self, _index: usize) -> u32 {
         1
     }

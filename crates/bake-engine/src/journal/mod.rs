@@ -91,9 +91,9 @@ impl Journal {
         Ok(Arc::new(RunLog {
             journal: self.clone(),
             run: run.clone(),
-            sink,
+            sink: Mutex::new(Some(sink)),
             seq: AtomicU64::new(last),
-            closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }))
     }
 
@@ -168,9 +168,12 @@ fn check_version(version: i64, path: &Path) -> Result<(), JournalError> {
 pub(crate) struct RunLog {
     journal: Journal,
     run: RunId,
-    sink: EventSink,
+    /// Where events go, until the last one went there. Gone then, so that the stream ends even if a call that a second
+    /// cancel left behind still holds this log.
+    sink: Mutex<Option<EventSink>>,
     seq: AtomicU64,
-    closed: AtomicBool,
+    /// The last event has its number.
+    ended: AtomicBool,
 }
 
 /// An event before it has its number.
@@ -224,22 +227,40 @@ impl RunLog {
         self.post(Vec::new(), vec![Told::step(step, attempt, kind)]);
     }
 
-    /// Lets no event through after the last one.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-    }
-
     /// Sends the last event of a run whose journal cannot keep it.
     pub(crate) fn send_unsaved(&self, kind: EventKind) {
-        self.sink.send(self.number(Told::run(kind)));
+        self.announce(self.number(Told::run(kind)));
+    }
+
+    /// Hands an event to those who listen. Nothing comes after the last one.
+    fn announce(&self, event: Event) {
+        let last = matches!(event.kind, EventKind::RunFinished { .. });
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sink) = &*sink {
+            sink.send(event);
+        }
+        if last {
+            *sink = None;
+        }
     }
 
     fn send(&self, entry: Entry) -> Result<(), JournalError> {
         self.journal.queue()?.send(entry).map_err(|_| JournalError::poisoned("its writer is gone"))
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+    /// Gives events their numbers. A call that a second cancel left behind may still answer after the run's last event;
+    /// what it says is recorded, and told to nobody.
+    fn number_all(&self, told: Vec<Told>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for told in told {
+            if self.ended.load(Ordering::SeqCst) {
+                break;
+            }
+            let last = matches!(told.kind, EventKind::RunFinished { .. });
+            self.ended.store(last, Ordering::SeqCst);
+            events.push(self.number(told));
+        }
+        events
     }
 
     fn number(&self, told: Told) -> Event {

@@ -120,12 +120,7 @@ async fn gather(queue: &mut mpsc::UnboundedReceiver<Entry>, group: &mut Vec<Entr
 
 fn number(entry: Entry) -> Numbered {
     let Entry { log, records, events, reply } = entry;
-    // A send that a second cancel left behind may still answer after the run's last event.
-    let last = events.iter().any(|told| matches!(told.kind, crate::event::EventKind::RunFinished { .. }));
-    let events = if log.is_closed() { Vec::new() } else { events.into_iter().map(|told| log.number(told)).collect() };
-    if last {
-        log.close();
-    }
+    let events = log.number_all(events);
     Numbered { log, records, events, reply }
 }
 
@@ -144,7 +139,7 @@ fn save(connection: &mut Connection, group: &[Numbered]) -> rusqlite::Result<()>
 
 fn announce(entry: Numbered) {
     let Numbered { log, events, reply, .. } = entry;
-    events.into_iter().for_each(|event| log.sink.send(event));
+    events.into_iter().for_each(|event| log.announce(event));
     if let Some(reply) = reply {
         let _nobody_waits = reply.send(Ok(()));
     }
