@@ -2,13 +2,13 @@
 
 use bake_testing::base::DiskOptions;
 use bake_testing::packages::{Repository, hello, standard};
-use bake_testing::{image, needs, skip};
+use bake_testing::{image, needs};
 
 use crate::house::House;
 
 #[test]
 fn a_package_is_in_the_image_and_nothing_of_ours_is() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let base = bake_testing::base::disk(&DiskOptions::default().size_mib(256));
     let before = image::inspect(&base, |root| root.paths());
@@ -45,7 +45,7 @@ fn a_package_is_in_the_image_and_nothing_of_ours_is() {
 
 #[test]
 fn a_package_file_is_installed_with_what_it_depends_on() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let file = standard().file("hello-dep", "1.0");
     std::fs::copy(&file, house.path().join("some thing.deb")).unwrap();
@@ -61,7 +61,7 @@ fn a_package_file_is_installed_with_what_it_depends_on() {
 
 #[test]
 fn an_exact_version_is_installed_although_a_newer_one_is_there() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let [.., name] = house.run(&["hello-bake=1.0"]).succeeds().image();
     assert!(name.starts_with("hello-bake-1.0-"), "{name}");
@@ -70,7 +70,7 @@ fn an_exact_version_is_installed_although_a_newer_one_is_there() {
 
 #[test]
 fn every_kind_of_disk_is_baked_on() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     for options in
         [DiskOptions::mbr().size_mib(256), DiskOptions::bare().size_mib(256), DiskOptions::xfs().size_mib(400)]
     {
@@ -85,7 +85,7 @@ fn every_kind_of_disk_is_baked_on() {
 
 #[test]
 fn of_two_roots_the_user_says_which() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::with(&standard(), &DiskOptions::two_roots().size_mib(512));
     let said = house.run(&["hello-bake"]);
     said.ends_with(20).tells("--partition NUMBER");
@@ -96,7 +96,7 @@ fn of_two_roots_the_user_says_which() {
 
 #[test]
 fn five_packages_are_baked_at_once() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let names = ["one", "two", "three", "four", "five"];
     let packages: Vec<_> = names.iter().map(|name| bake_testing::packages::Deb::new(name, "1.0")).collect();
@@ -112,7 +112,7 @@ fn five_packages_are_baked_at_once() {
 
 #[test]
 fn an_image_is_a_base_for_the_next() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let [.., first] = house.run(&["hello-bake"]).succeeds().image();
     let [.., second] = house.run(&["--base", &first, "conf-bake"]).succeeds().image();
@@ -124,7 +124,7 @@ fn an_image_is_a_base_for_the_next() {
 
 #[test]
 fn scripts_read_events_results_and_properties() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let words = ["--format", "json", "--result", "result.json", "--properties", "bake.properties", "hello-bake"];
     let said = house.run(&words);
@@ -147,7 +147,7 @@ fn scripts_read_events_results_and_properties() {
 
 #[test]
 fn an_epoch_stays_in_the_tag_and_out_of_the_name() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let house =
         House::with(&Repository::create(folder.path(), &[hello("1:2.0-3")]), &DiskOptions::default().size_mib(256));

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bake_testing::base::DiskOptions;
 use bake_testing::host::Leftover;
+use bake_testing::needs;
 use bake_testing::packages::{Repository, daemon, slow};
-use bake_testing::{needs, skip};
 
 use crate::house::{House, Said};
 
 #[test]
 fn a_first_signal_stops_the_install_and_takes_everything_back() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let marker = format!("cancelled-daemon-{}", std::process::id());
     let packages = [daemon(&marker), slow(Duration::from_secs(60)).depends("daemon-bake")];

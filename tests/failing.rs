@@ -1,8 +1,8 @@
 //! Bakes that fail: what is said, what the exit code is, and what is left (nothing).
 
 use bake_testing::base::DiskOptions;
+use bake_testing::needs;
 use bake_testing::packages::{Repository, huge, standard};
-use bake_testing::{needs, skip};
 
 use crate::house::House;
 
@@ -17,7 +17,7 @@ fn assert_nothing_made(house: &House) {
 
 #[test]
 fn a_failing_script_fails_the_bake_and_leaves_nothing() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let said = house.run(&["--result", "result.json", "failing-bake"]);
     said.ends_with(20).tells("failing-bake").tells("error: `volume/provision` failed");
@@ -31,7 +31,7 @@ fn a_failing_script_fails_the_bake_and_leaves_nothing() {
 
 #[test]
 fn a_kept_volume_is_named_with_the_way_to_look_into_it() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     let said = house.run(&["--on-error", "keep", "failing-bake"]);
     said.ends_with(21).tells("kept");
@@ -44,7 +44,7 @@ fn a_kept_volume_is_named_with_the_way_to_look_into_it() {
 
 #[test]
 fn a_package_that_does_not_exist_is_named() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     house.run(&["no-such-package"]).ends_with(20).tells("no-such-package").tells("hint: ");
     assert_nothing_made(&house);
@@ -52,7 +52,7 @@ fn a_package_that_does_not_exist_is_named() {
 
 #[test]
 fn a_version_that_does_not_exist_is_named() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     house.run(&["hello-bake=9.9"]).ends_with(20).tells("9.9");
     assert_nothing_made(&house);
@@ -60,7 +60,7 @@ fn a_version_that_does_not_exist_is_named() {
 
 #[test]
 fn an_index_that_cannot_be_fetched_fails_the_bake() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     // Nobody listens on this port: a refusal comes at once.
     let gone = "plugins.provisioner.apt.repositories=[\"deb [trusted=yes] http://127.0.0.1:1/ ./\"]";
@@ -70,7 +70,7 @@ fn an_index_that_cannot_be_fetched_fails_the_bake() {
 
 #[test]
 fn a_full_root_is_said_plainly() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::create(folder.path(), &[huge()]);
     let house = House::with(&repository, &DiskOptions::default().size_mib(128));
@@ -80,7 +80,7 @@ fn a_full_root_is_said_plainly() {
 
 #[test]
 fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::new();
     // The same house, its state on a disk of 20 MiB: the base image is shown there, and a clone of it finds no room.
     let script = r#"
@@ -109,7 +109,7 @@ fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
 
 #[test]
 fn what_is_written_wrongly_starts_nothing() {
-    needs!(skip::root(), skip::fixtures());
+    needs!(root(), fixtures());
     let house = House::empty(&standard());
     house.run(&["a", "b"]).ends_with(2).tells("--main NAME");
     house.run(&["./missing_1.0_all.deb"]).ends_with(2).tells("missing_1.0_all.deb");
@@ -122,7 +122,7 @@ fn what_is_written_wrongly_starts_nothing() {
 
 #[test]
 fn without_a_base_image_the_way_to_one_is_shown() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::empty(&standard());
     house.run(&["hello-bake"]).ends_with(20).tells("bake base create debian");
     house.assert_clean();

@@ -3,13 +3,13 @@
 use bake_testing::base::DiskOptions;
 use bake_testing::host::Canary;
 use bake_testing::packages::{EvilTarget, Repository, evil, killer, standard};
-use bake_testing::{image, needs, skip};
+use bake_testing::{image, needs};
 
 use crate::house::House;
 
 #[test]
 fn scripts_see_a_small_world_of_their_own() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::with(&standard(), &DiskOptions::default().size_mib(256));
     let [.., name] = house.run(&["curious-bake"]).succeeds().image();
     image::inspect(&house.export(&name), |root| {
@@ -30,7 +30,7 @@ fn scripts_see_a_small_world_of_their_own() {
 
 #[test]
 fn services_are_not_started() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let house = House::with(&standard(), &DiskOptions::default().size_mib(256));
     let [.., name] = house.run(&["service-bake"]).succeeds().image();
     image::inspect(&house.export(&name), |root| {
@@ -43,7 +43,7 @@ fn services_are_not_started() {
 
 #[test]
 fn an_evil_package_breaches_nothing() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "the host's own").unwrap();
@@ -63,7 +63,7 @@ fn an_evil_package_breaches_nothing() {
 
 #[test]
 fn a_package_that_kills_everything_kills_only_its_own_world() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let repository = Repository::create(folder.path(), &[killer()]);
     let house = House::with(&repository, &DiskOptions::default().size_mib(256));

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bake_testing::base::DiskOptions;
 use bake_testing::host::Leftover;
+use bake_testing::needs;
 use bake_testing::packages::{Repository, daemon, slow};
-use bake_testing::{needs, skip};
 
 use crate::house::House;
 
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_killed_bake_leaves_nothing_on_the_host() {
-    needs!(skip::root(), skip::loops(), skip::fixtures());
+    needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let marker = format!("daemon-of-{}", std::process::id());
     // The daemon is started first, in a session of its own; then the install goes on for a while.

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bake_core::{Architecture, Region};
-use bake_linux::HostCommand;
+use bake_linux::{HostCommand, HostError};
 
 use crate::apt_sources::{self, Source};
 use crate::bases::NewBase;
-use crate::error::{StoreError, StoreResult};
+use crate::error::{StoreError, StoreResult, full_hint};
 use crate::partition;
 use crate::program::{Listener, Progress, blocking, run, run_aloud};
 use crate::record::BaseRecord;
@@ -110,7 +110,8 @@ impl Store {
 }
 
 fn check(options: &DebianOptions) -> StoreResult<()> {
-    let refuse = |reason: String, hint: &str| StoreError::CannotCreate { reason, hint: Some(hint.into()) };
+    let refuse =
+        |reason: String, hint: &str| StoreError::CannotCreate { reason, hint: Some(hint.into()), lines: Vec::new() };
     let legal = |c: char| c.is_ascii_alphanumeric() || "+-.:~".contains(c);
     let word = |text: &str| text.chars().all(legal) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !word(&options.suite) {
@@ -157,8 +158,8 @@ fn kernel_architecture(debian: &str) -> Architecture {
 
 /// Installs Debian into a folder.
 ///
-/// `mmdebstrap` mounts `/proc` and others inside it; they live in a mount namespace that ends with its last process, and
-/// its PID namespace ends with `unshare`, whatever became of us.
+/// `mmdebstrap` mounts `/proc` and others inside it; they live in a mount namespace that ends with its last process. All of
+/// its processes live in a PID namespace that ends with `unshare`, and that ends with the thread that started it.
 async fn bootstrap(
     options: &DebianOptions,
     sources: &[String],
@@ -169,7 +170,8 @@ async fn bootstrap(
 ) -> StoreResult<()> {
     let apt_conf = scratch.join("apt.conf");
     fs::write(&apt_conf, proxies).map_err(StoreError::io("write", &apt_conf))?;
-    let mut command = HostCommand::new("unshare")
+    let mut command = HostCommand::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--propagation", "private", "--pid", "--mount-proc", "--fork", "--kill-child"])
         .args(["mmdebstrap", "--mode=root", "--format=directory"])
         .arg(match options.variant {
@@ -185,8 +187,30 @@ async fn bootstrap(
         command = command.arg(format!("--include={}", options.include.join(",")));
     }
     let command = command.arg(&options.suite).arg(root).args(sources);
-    run_aloud("install Debian", command, listen).await?;
+    run_aloud("install Debian", command, listen).await.map_err(|error| explain(error, options, scratch))?;
     fs::remove_file(&apt_conf).map_err(StoreError::io("remove", &apt_conf))
+}
+
+/// Says what `mmdebstrap` stumbled over, in place of its command line and the last thing it happened to say.
+fn explain(error: StoreError, options: &DebianOptions, scratch: &Path) -> StoreError {
+    let StoreError::Program { source: HostError::Failed { stderr, .. }, .. } = &error else { return error };
+    let lines: Vec<_> = stderr.lines().map(str::to_owned).collect();
+    let Some(reason) = lines.iter().find_map(|line| line.strip_prefix("E: ")) else { return error };
+    let hint = if stderr.contains("No space left on device") {
+        Some(full_hint(scratch))
+    } else if reason.contains("does not have a Release file") {
+        Some(format!(
+            "is `{}` a release of Debian? If it is an old one, name its archive with `--source`",
+            options.suite
+        ))
+    } else if reason.starts_with("Unable to locate package") {
+        Some("check the names behind `--include`".into())
+    } else if reason.starts_with("Failed to fetch") {
+        Some("check the network, and apt's proxy and sources on this machine".into())
+    } else {
+        None
+    };
+    StoreError::CannotCreate { reason: reason.into(), hint, lines }
 }
 
 /// Removes from a fresh root what came from this machine or says which machine it is.
@@ -318,6 +342,21 @@ mod tests {
         cannot make a base image: a disk of 1048576 bytes is too small or too large
         hint: 512MiB to 16TiB, such as `--size 8GiB`
         ");
+    }
+
+    #[test]
+    fn what_mmdebstrap_stumbled_over_is_said_first() {
+        use std::os::unix::process::ExitStatusExt;
+        let said = |stderr: &str| {
+            let status = std::process::ExitStatus::from_raw(25 << 8);
+            let source = HostError::Failed { command: "mmdebstrap …".into(), status, stderr: stderr.into() };
+            let error = StoreError::Program { action: "install Debian", source };
+            message(&explain(error, &DebianOptions::new("bogus"), Path::new("/store")))
+        };
+        insta::assert_snapshot!(said("Reading package lists...\nE: The repository 'http://x bogus Release' does not have a Release file.\nE: mmdebstrap failed to run"), @"");
+        insta::assert_snapshot!(said("E: Unable to locate package nonesuch\nE: mmdebstrap failed to run"), @"");
+        insta::assert_snapshot!(said("E: Write error - write (28: No space left on device)"), @"");
+        assert!(said("unshare: unshare failed: Operation not permitted").contains("Operation not permitted"));
     }
 
     #[test]

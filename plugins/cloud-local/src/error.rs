@@ -182,6 +182,8 @@ pub enum StoreError {
         reason: String,
         /// What to do about it.
         hint: Option<String>,
+        /// What the program that failed said last.
+        lines: Vec<String>,
     },
     /// A partition table could not be written.
     #[error("cannot write the partition table of `{}`", path.display())]
@@ -275,6 +277,7 @@ impl Failure for StoreError {
             Self::NotFound { candidates, .. }
             | Self::Ambiguous { candidates, .. }
             | Self::NoBaseChosen { candidates, .. } => candidates.clone(),
+            Self::CannotCreate { lines, .. } => lines.clone(),
             _ => Vec::new(),
         }
     }
@@ -293,7 +296,7 @@ fn io_hint(path: &Path, source: &io::Error) -> Option<String> {
     }
 }
 
-fn full_hint(path: &Path) -> String {
+pub(crate) fn full_hint(path: &Path) -> String {
     format!("free some space on the disk of `{}`, or move the store to a larger one with `--store`", path.display())
 }
 

@@ -11,6 +11,7 @@ use crate::staging;
 /// Where the configuration stands in the root.
 pub(crate) const FILE: &str = "/run/bake/apt/apt.conf";
 const SOURCES: &str = "/run/bake/apt/sources.list";
+const LISTS: &str = "/run/bake/apt/lists";
 
 /// Writes configuration and sources into the sandbox's `/run`, and shows the host's repository folders there.
 pub(crate) async fn write(root: &mut dyn Root, settings: &AptSettings, repositories: &[Repository]) -> StepResult<()> {
@@ -29,6 +30,8 @@ pub(crate) async fn write(root: &mut dyn Root, settings: &AptSettings, repositor
         }
         sources.extend(repository.line(&place).bytes().chain([b'\n']));
     }
+    // apt makes the folders below its own places only.
+    staging::make_folder(root, &format!("{LISTS}/partial")).await?;
     staging::put(root, SOURCES, sources).await?;
     staging::put(root, FILE, text(settings).into_bytes()).await
 }
@@ -40,7 +43,7 @@ fn text(settings: &AptSettings) -> String {
 APT::Update::Error-Mode "any";
 Acquire::Retries "3";
 // Lists and caches of this bake live in memory and never reach the image.
-Dir::State::lists "/run/bake/apt/lists";
+Dir::State::lists "{LISTS}";
 Dir::Cache::pkgcache "/run/bake/apt/pkgcache.bin";
 Dir::Cache::srcpkgcache "";
 Dir::Etc::sourcelist "{SOURCES}";

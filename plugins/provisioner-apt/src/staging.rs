@@ -77,6 +77,11 @@ pub(crate) async fn put(root: &mut dyn Root, place: &str, content: Vec<u8>) -> S
     database::ask(root, command).await.map(drop)
 }
 
+/// Makes a folder where only programs of this bake see it.
+pub(crate) async fn make_folder(root: &mut dyn Root, place: &str) -> StepResult<()> {
+    database::ask(root, Command::new("mkdir").args(["-p", place])).await.map(drop)
+}
+
 async fn read_fields(root: &mut dyn Root, path: &Path, place: &str) -> StepResult<(String, String)> {
     let command = Command::new("dpkg-deb").arg("--show").arg("--showformat=${Package}\\t${Version}\\n").arg(place);
     let output = database::ask(root, command).await.map_err(|error| {
