@@ -63,7 +63,7 @@ fn an_index_that_cannot_be_fetched_fails_the_bake() {
     needs!(root(), loops(), fixtures());
     let house = House::new();
     // Nobody listens on this port: a refusal comes at once.
-    let gone = "plugins.provisioner.apt.repositories=[\"deb [trusted=yes] http://127.0.0.1:1/ ./\"]";
+    let gone = "test.plugins.provisioner.apt.repositories=[\"deb [trusted=yes] http://127.0.0.1:1/ ./\"]";
     house.run(&["--set", gone, "hello-bake"]).ends_with(20).tells("apt-get update");
     assert_nothing_made(&house);
 }
@@ -102,7 +102,7 @@ fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
         .output()
         .unwrap();
     let said = crate::house::Said::of(output);
-    said.succeeds().tells("No space left on device");
+    said.succeeds().tells("the disk is full");
     assert_eq!(said.stdout, "code 20\nsmall/journal.db\n".replace("small/journal.db\n", ""), "{}", said.stderr);
     house.assert_clean();
 }

@@ -46,9 +46,9 @@ fn an_evil_package_breaches_nothing() {
     needs!(root(), loops(), fixtures());
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, "the host's own").unwrap();
+    std::fs::write(&secret, "what only the host knows").unwrap();
     let canary = Canary::watching([secret.as_path()]);
-    let target = EvilTarget::new(secret.clone(), "the host's own");
+    let target = EvilTarget::new(secret.clone(), "what only the host knows");
     let repository = Repository::create(&folder.path().join("repository"), &[evil(&target)]);
     let house = House::with(&repository, &DiskOptions::default().size_mib(256));
     let [.., name] = house.run(&["evil-bake"]).succeeds().image();

@@ -48,16 +48,18 @@ impl std::error::Error for Advice {}
 
 /// Prints an error and returns the exit code that belongs to it.
 pub(crate) fn print(error: &anyhow::Error, otherwise: Exit) -> Exit {
-    let advice = error.chain().find_map(|error| error.downcast_ref::<Advice>());
-    let step = error.chain().find_map(|error| error.downcast_ref::<bake_engine::StepError>());
-    let store = error.chain().find_map(|error| error.downcast_ref::<cloud_local::StoreError>());
+    // `downcast_ref` of anyhow's own looks through contexts, which the errors of `chain` do not.
+    let advice = error.downcast_ref::<Advice>();
+    let step = error.downcast_ref::<bake_engine::StepError>();
+    let store = error.downcast_ref::<cloud_local::StoreError>();
     let hint = advice
         .and_then(|advice| advice.hint.clone())
         .or_else(|| step.and_then(|step| step.hint_text().map(str::to_owned)))
         .or_else(|| store.and_then(Failure::hint));
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-    let details = step.map(|step| step.detail_lines()).unwrap_or_default();
-    eprint!("{}", describe("error", &chain, details, hint.as_deref()));
+    let details =
+        step.map(|step| step.detail_lines().to_vec()).or_else(|| store.map(Failure::details)).unwrap_or_default();
+    eprint!("{}", describe("error", &chain, &details, hint.as_deref()));
     advice.map_or(otherwise, |advice| advice.exit)
 }
 

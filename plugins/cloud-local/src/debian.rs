@@ -159,7 +159,7 @@ fn kernel_architecture(debian: &str) -> Architecture {
 /// Installs Debian into a folder.
 ///
 /// `mmdebstrap` mounts `/proc` and others inside it; they live in a mount namespace that ends with its last process. All of
-/// its processes live in a PID namespace that ends with `unshare`, and that ends with the thread that started it.
+/// its processes live in a PID namespace that ends with `unshare`, and that one ends with us, killed or not.
 async fn bootstrap(
     options: &DebianOptions,
     sources: &[String],
@@ -170,8 +170,7 @@ async fn bootstrap(
 ) -> StoreResult<()> {
     let apt_conf = scratch.join("apt.conf");
     fs::write(&apt_conf, proxies).map_err(StoreError::io("write", &apt_conf))?;
-    let mut command = HostCommand::new("setpriv")
-        .args(["--pdeathsig", "KILL", "unshare"])
+    let mut command = HostCommand::new("unshare")
         .args(["--mount", "--propagation", "private", "--pid", "--mount-proc", "--fork", "--kill-child"])
         .args(["mmdebstrap", "--mode=root", "--format=directory"])
         .arg(match options.variant {

@@ -297,7 +297,7 @@ fn io_hint(path: &Path, source: &io::Error) -> Option<String> {
 }
 
 pub(crate) fn full_hint(path: &Path) -> String {
-    format!("free some space on the disk of `{}`, or move the store to a larger one with `--store`", path.display())
+    format!("free some space on the disk of `{}`, or keep the store on a larger one with `--state-dir`", path.display())
 }
 
 /// The Debian package that brings a program.
@@ -305,7 +305,7 @@ fn debian_package(program: &str) -> &str {
     match program {
         "qemu-img" => "qemu-utils",
         "mkfs.ext4" => "e2fsprogs",
-        "unshare" | "setpriv" => "util-linux",
+        "unshare" => "util-linux",
         "apt-get" | "apt-config" => "apt",
         other => other,
     }
