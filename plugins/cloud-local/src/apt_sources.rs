@@ -41,7 +41,6 @@ pub(crate) async fn for_suite(suite: &str, architecture: &str) -> StoreResult<Ve
         reason: "apt knows no Debian archive on this machine".into(),
         lines: Vec::new(),
         hint: Some(format!("run `apt-get update`, or pass `--source 'deb http://deb.debian.org/debian {suite} main'`")),
-        lines: Vec::new(),
     })
 }
 
