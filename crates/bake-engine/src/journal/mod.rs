@@ -123,7 +123,10 @@ impl Journal {
         }
         // Who may not write in the folder cannot open a database in WAL mode that nobody has open: there is no shared
         // memory file, and it cannot be made. Nobody writes then, so the file can be read as it is.
-        let uri = format!("file:{}?immutable=1", path.to_string_lossy().replace('%', "%25").replace('?', "%3f"));
+        let uri = format!(
+            "file:{}?immutable=1",
+            path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23")
+        );
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let connection = Connection::open_with_flags(uri, flags).map_err(failed)?;
         schema_version(&connection).map_err(failed)?;

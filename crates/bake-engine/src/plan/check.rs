@@ -19,7 +19,7 @@ pub enum PlanProblem {
         step: String,
     },
     /// A name cannot be part of a path.
-    #[error("`{step}` cannot be the path of a step: a name is not empty and has none of `#`, `$`, `{{`, `}}`, `:`")]
+    #[error("`{step}` cannot be the path of a step: no part of it is empty or has one of `#`, `$`, `{{`, `}}`, `:`")]
     BadName {
         /// The path.
         step: String,

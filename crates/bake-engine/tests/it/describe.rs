@@ -194,7 +194,7 @@ fn everything_wrong_is_said_at_once() {
         scope.step("use").needs(live).run((), async |(), _, live| Ok(*live));
     });
     insta::assert_snapshot!(plan.check().unwrap_err().to_string().replace("; ", "\n"), @r"
-    `` cannot be the path of a step: a name is not empty and has none of `#`, `$`, `{`, `}`, `:`
+    `` cannot be the path of a step: no part of it is empty or has one of `#`, `$`, `{`, `}`, `:`
     `uses` uses a handle of another plan
     two steps are named `twin`
     `lost` comes after `nowhere`, and there is no such step

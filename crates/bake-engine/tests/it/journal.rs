@@ -148,14 +148,40 @@ fn a_newer_journal_is_refused() {
     }
 }
 
+/// Not a test by itself: the process that may write nothing.
+#[test]
+fn nobody() {
+    let Some(path) = std::env::var_os("BAKE_TEST_NOBODY_READS") else { return };
+    assert_eq!(Journal::read_only(Path::new(&path)).unwrap().runs().unwrap(), []);
+}
+
 #[test]
 fn a_journal_that_nobody_writes_is_read_where_nothing_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("journal.db");
+    // A name that holds what a URI would take for its own.
+    let path = folder.path().join("a?b%c#d.db");
     drop(Journal::open(&path).unwrap());
-    // As root nothing is forbidden, so the case is made by a name that holds what a URI would take for its own.
-    let odd = folder.path().join("a?b%c.db");
-    fs::rename(&path, &odd).unwrap();
-    assert_eq!(Journal::read_only(&odd).unwrap().runs().unwrap(), []);
-    assert!(!Path::new(&format!("{}-journal", odd.display())).exists());
+    let entries = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(entries(), ["a?b%c#d.db"], "closing leaves one file");
+    let Some(uid) = other_user(folder.path()) else { return };
+
+    let exe = folder.path().join("reader");
+    fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    let mut command = std::process::Command::new(exe);
+    std::os::unix::process::CommandExt::uid(&mut command, uid);
+    let reader = command.args(["--exact", "journal::nobody"]).env("BAKE_TEST_NOBODY_READS", &path).output().unwrap();
+    let said = String::from_utf8_lossy(&reader.stdout);
+    assert!(reader.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Opens the folder to a user who may read it and not write. Only root can become another user.
+fn other_user(folder: &Path) -> Option<u32> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    if fs::metadata(folder).unwrap().uid() != 0 {
+        assert!(std::env::var_os("CI").is_none(), "this test needs root");
+        println!("skipped: only root can become another user");
+        return None;
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    Some(65534)
 }

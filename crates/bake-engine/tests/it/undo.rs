@@ -31,6 +31,20 @@ async fn everything_goes_newest_first_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_order_is_that_of_the_journal_and_not_of_luck() {
+    let bench = Bench::new();
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let mut before = steps.step("0").mutate(&bench.image, |()| make("thing"));
+    for number in 1..5 {
+        before = steps.step(&number.to_string()).needs(before).mutate(&bench.image, |_| make("thing"));
+    }
+    bench.run(plan).await;
+    bench.undo(Undo::Everything).await;
+    assert_eq!(bench.world.undone(), ["thing-4", "thing-3", "thing-2", "thing-1", "thing-0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn scaffolds_go_and_artifacts_stay() {
     let bench = Bench::new();
     let mut plan = Plan::new();
