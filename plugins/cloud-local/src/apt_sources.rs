@@ -40,7 +40,7 @@ pub(crate) async fn for_suite(suite: &str, architecture: &str) -> StoreResult<Ve
     Err(StoreError::CannotCreate {
         reason: "apt knows no Debian archive on this machine".into(),
         lines: Vec::new(),
-        hint: Some(format!("run `apt-get update`, or pass `--source 'deb http://deb.debian.org/debian {suite} main'`")),
+        hint: Some("run `apt-get update` first".into()),
     })
 }
 

@@ -198,10 +198,7 @@ fn explain(error: StoreError, options: &DebianOptions, scratch: &Path) -> StoreE
     let hint = if stderr.contains("No space left on device") {
         Some(full_hint(scratch))
     } else if reason.contains("does not have a Release file") {
-        Some(format!(
-            "is `{}` a release of Debian? If it is an old one, name its archive with `--source`",
-            options.suite
-        ))
+        Some(format!("is `{}` a release of Debian that the archives of this machine still have?", options.suite))
     } else if reason.starts_with("Unable to locate package") {
         Some("check the names behind `--include`".into())
     } else if reason.starts_with("Failed to fetch") {
@@ -209,7 +206,7 @@ fn explain(error: StoreError, options: &DebianOptions, scratch: &Path) -> StoreE
     } else {
         None
     };
-    StoreError::CannotCreate { reason: reason.into(), hint, lines }
+    StoreError::CannotCreate { reason: reason.trim_end_matches('.').into(), hint, lines }
 }
 
 /// Removes from a fresh root what came from this machine or says which machine it is.
@@ -352,9 +349,25 @@ mod tests {
             let error = StoreError::Program { action: "install Debian", source };
             message(&explain(error, &DebianOptions::new("bogus"), Path::new("/store")))
         };
-        insta::assert_snapshot!(said("Reading package lists...\nE: The repository 'http://x bogus Release' does not have a Release file.\nE: mmdebstrap failed to run"), @"");
-        insta::assert_snapshot!(said("E: Unable to locate package nonesuch\nE: mmdebstrap failed to run"), @"");
-        insta::assert_snapshot!(said("E: Write error - write (28: No space left on device)"), @"");
+        let no_release =
+            "Reading package lists...\nE: The repository 'http://x bogus Release' does not have a Release file.";
+        insta::assert_snapshot!(said(no_release), @"
+        cannot make a base image: The repository 'http://x bogus Release' does not have a Release file
+          Reading package lists...
+          E: The repository 'http://x bogus Release' does not have a Release file.
+        hint: is `bogus` a release of Debian that the archives of this machine still have?
+        ");
+        insta::assert_snapshot!(said("E: Unable to locate package nonesuch\nE: mmdebstrap failed to run"), @"
+        cannot make a base image: Unable to locate package nonesuch
+          E: Unable to locate package nonesuch
+          E: mmdebstrap failed to run
+        hint: check the names behind `--include`
+        ");
+        insta::assert_snapshot!(said("E: Write error - write (28: No space left on device)"), @"
+        cannot make a base image: Write error - write (28: No space left on device)
+          E: Write error - write (28: No space left on device)
+        hint: free some space on the disk of `/store`, or keep the store on a larger one with `--state-dir`
+        ");
         assert!(said("unshare: unshare failed: Operation not permitted").contains("Operation not permitted"));
     }
 

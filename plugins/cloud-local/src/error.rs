@@ -289,9 +289,11 @@ fn io_hint(path: &Path, source: &io::Error) -> Option<String> {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(full_hint(path)),
         io::ErrorKind::PermissionDenied => {
-            Some("run as root, or choose a store that you may write with `--store`".into())
+            Some("run it as root, or keep the store where you may write with `--state-dir`".into())
         }
-        io::ErrorKind::ReadOnlyFilesystem => Some("choose a store on a disk that can be written with `--store`".into()),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            Some("keep the store on a disk that can be written with `--state-dir`".into())
+        }
         _ => None,
     }
 }
