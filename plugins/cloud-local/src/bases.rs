@@ -12,6 +12,8 @@ use crate::record::{self, BaseRecord, ImageRecord, Named};
 use crate::shelf::Shelf;
 use crate::store::{DISK, Maker, Store, check_name, not_found};
 
+const ANOTHER_NAME: &str = "choose another name with `--name`, or remove that one first";
+
 /// What is known of a base before its disk is made.
 #[derive(Clone, Debug)]
 pub(crate) struct NewBase {
@@ -47,7 +49,7 @@ impl BaseDraft {
         record::write(self.making.folder(), &self.record)?;
         // The name was free when the work began; that may be a minute ago.
         let _lock = store.lock(&self.region)?;
-        store.check_name_free(&self.region, &self.record.name)?;
+        store.check_name_free(&self.region, &self.record.name, ANOTHER_NAME)?;
         self.making.finish()?;
         Ok(self.record)
     }
@@ -57,7 +59,7 @@ impl Store {
     /// Begins to make a base. A name that is taken is refused now, before any work is done.
     pub(crate) fn begin_base(&self, region: &Region, new: &NewBase, maker: Maker) -> StoreResult<BaseDraft> {
         check_name(&new.name)?;
-        self.check_name_free(region, &new.name)?;
+        self.check_name_free(region, &new.name, ANOTHER_NAME)?;
         let id = Shelf::Bases.id(&maker.token);
         let making = match Making::begin(&self.shelf(region, Shelf::Bases)?, &id)? {
             Begun::New(making) => making,

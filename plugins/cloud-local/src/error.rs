@@ -75,6 +75,8 @@ pub enum StoreError {
         holder: &'static str,
         /// Its id.
         id: String,
+        /// How another name is given.
+        hint: &'static str,
     },
     /// Nothing has that id or name.
     #[error("there is no {what} `{wanted}` in region `{region}`")]
@@ -242,7 +244,7 @@ impl Failure for StoreError {
                 format!("mend the record, or remove `{}` if nobody needs it", folder.display())
             }
             Self::NewerRecord { .. } => "use the newer `bake` that wrote it".into(),
-            Self::NameTaken { .. } => "choose another name with `--name`, or another `--suffix`".into(),
+            Self::NameTaken { hint, .. } => (*hint).into(),
             Self::NotFound { similar: Some(similar), .. } => format!("did you mean `{similar}`?"),
             Self::NotFound { what, candidates, .. } if candidates.is_empty() && *what == Shelf::Bases.word() => {
                 CREATE_HINT.into()
@@ -299,7 +301,15 @@ fn io_hint(path: &Path, source: &io::Error) -> Option<String> {
 }
 
 pub(crate) fn full_hint(path: &Path) -> String {
-    format!("free some space on the disk of `{}`, or keep the store on a larger one with `--state-dir`", path.display())
+    let lasting = lasting(path).display();
+    format!("free some space on the disk of `{lasting}`, or keep the store on a larger one with `--state-dir`")
+}
+
+/// The part of a path that is still there when what was being made is gone.
+fn lasting(path: &Path) -> &Path {
+    let hidden = |part: &Path| part.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    let made = path.ancestors().filter(|part| hidden(part)).last();
+    made.and_then(Path::parent).unwrap_or(path)
 }
 
 /// The Debian package that brings a program.
@@ -310,5 +320,31 @@ fn debian_package(program: &str) -> &str {
         "unshare" => "util-linux",
         "apt-get" | "apt-config" => "apt",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::message;
+
+    #[test]
+    fn a_full_disk_says_what_was_tried_and_what_to_do() {
+        let path = Path::new("/store/here/volumes/.making-vol-1/volume.json");
+        let error = StoreError::io("write", path)(io::Error::from(io::ErrorKind::StorageFull));
+        insta::assert_snapshot!(message(&error), @"
+        cannot write `/store/here/volumes/.making-vol-1/volume.json`: no storage space
+        hint: free some space on the disk of `/store/here/volumes`, or keep the store on a larger one with `--state-dir`
+        ");
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let source = HostError::Missing { program: "qemu-img".into() };
+        let error = StoreError::Program { action: "convert the qcow2 file", source };
+        insta::assert_snapshot!(message(&error), @"
+        cannot convert the qcow2 file: `qemu-img` is not installed on this host
+        hint: install it: `apt-get install qemu-utils`
+        ");
     }
 }

@@ -10,6 +10,8 @@ use crate::store::{Maker, Removed, Store, check_name};
 use crate::tags;
 use crate::volumes::check_run;
 
+const ANOTHER_NAME: &str = "choose another name with `--name`, or another `--suffix`";
+
 impl Store {
     /// Gives a snapshot a name. Names are unique in a region, as EC2's are; the same maker gets the same image again.
     pub fn register_image(&self, request: &RegisterImage, maker: &Maker) -> StoreResult<ImageRecord> {
@@ -20,7 +22,7 @@ impl Store {
         if let Some(made) = self.read(region, &id)? {
             return Ok(made);
         }
-        self.check_name_free(region, &request.name)?;
+        self.check_name_free(region, &request.name, ANOTHER_NAME)?;
         let (_, SnapshotRecord { size, .. }) = self.existing(region, request.snapshot.as_str())?;
         let making = match Making::begin(&self.shelf(region, Shelf::Images)?, &id)? {
             Begun::New(making) => making,

@@ -190,13 +190,16 @@ impl Store {
         file.and_then(|file| file.lock().map(|()| file)).map_err(StoreError::io("lock", &path))
     }
 
-    /// Refuses a name that another base or image of the region has. Call it with the region locked.
-    pub(crate) fn check_name_free(&self, region: &Region, name: &str) -> StoreResult<()> {
+    /// Refuses a name that another base or image of the region has; `hint` says how another one is given.
+    ///
+    /// To be sure, call it with the region locked.
+    pub(crate) fn check_name_free(&self, region: &Region, name: &str, hint: &'static str) -> StoreResult<()> {
         let taken = |holder, id: &str| StoreError::NameTaken {
             name: name.into(),
             region: region.clone(),
             holder,
             id: id.into(),
+            hint,
         };
         if let Some(image) = self.images(region)?.iter().find(|image| image.name == name) {
             return Err(taken(Shelf::Images.word(), &image.id));
