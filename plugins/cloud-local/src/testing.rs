@@ -1,7 +1,7 @@
 //! What the tests of this crate share.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bake_core::{Architecture, BaseId, Package, Region, RegisterImage, SnapshotId};
 use bake_engine::{Failure, Op, RunId};
@@ -94,6 +94,13 @@ impl Shop {
         let snapshot = self.snapshot(&volume.id, &format!("snapshot of {name}"));
         self.register(&snapshot.id, name, &format!("image of {name}")).unwrap()
     }
+}
+
+/// Tells whether a program is missing, so that the test is to be skipped. In CI that fails it instead.
+pub(crate) fn lacks(program: &str) -> bool {
+    let found =
+        ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|folder| Path::new(folder).join(program).exists());
+    bake_testing::skip::skipped(if found { Ok(()) } else { Err(format!("`{program}` is needed")) })
 }
 
 /// An error as a person sees it, without what differs from run to run.
