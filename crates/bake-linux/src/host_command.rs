@@ -4,16 +4,21 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::oneshot;
 
 use crate::command::pasteable;
 use crate::holders::in_brackets;
+use crate::wire::retry;
 
 /// Nothing that a bake runs on the host takes longer, but for what says so.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -25,9 +30,8 @@ const LONGEST_LINE: usize = 16 * 1024;
 const REST: Duration = Duration::from_millis(200);
 
 /// A program of the host: an environment that starts empty but for `PATH`, `HOME` and `LC_ALL`, a time limit, and a process group of
-/// its own, which ends when the future is dropped.
-///
-/// Only that group: a program that makes its children leave it (none that a bake runs does) belongs into a sandbox.
+/// its own, which ends when the program has, and when the future is dropped. The program itself also ends when this process is killed;
+/// for all that it starts, too, there is the sandbox.
 pub struct HostCommand {
     program: OsString,
     arguments: Vec<OsString>,
@@ -168,9 +172,9 @@ impl HostCommand {
         let command = self.display();
         tracing::debug!(%command, "running on the host");
         let started = Instant::now();
-        let mut group = self.start(&command)?;
+        let mut running = self.start(&command)?;
         let mut output = Output { stdout: Vec::new(), last_lines: VecDeque::new(), on_line: self.on_line.take() };
-        let followed = tokio::time::timeout(self.time_limit, output.follow(&mut group.child)).await;
+        let followed = tokio::time::timeout(self.time_limit, output.follow(&mut running)).await;
         let status = match followed {
             Ok(Ok(status)) => status,
             Ok(Err(source)) => return Err(HostError::Io { command, source }),
@@ -187,42 +191,106 @@ impl HostCommand {
         }
     }
 
-    fn start(&mut self, command: &str) -> Result<Group, HostError> {
-        let stdout = self.stdout.take().map_or_else(Stdio::piped, Stdio::from);
-        let child = Command::new(&self.program)
+    fn start(&mut self, command: &str) -> Result<Running, HostError> {
+        let mut program = std::process::Command::new(&self.program);
+        program
             .args(&self.arguments)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.working_directory)
             .stdin(Stdio::null())
-            .stdout(stdout)
+            .stdout(self.stdout.take().map_or_else(Stdio::piped, Stdio::from))
             .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn();
-        match child {
-            Ok(child) => Ok(Group { leader: child.id().and_then(|id| Pid::from_raw(id as i32)), child }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.working_directory.is_dir() => {
-                Err(HostError::Missing { program: self.program.to_string_lossy().into_owned() })
+            .process_group(0);
+        let no_such_program = self.working_directory.is_dir();
+        Running::start(program).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound if no_such_program => {
+                HostError::Missing { program: self.program.to_string_lossy().into_owned() }
             }
-            Err(source) => Err(HostError::Io { command: command.to_owned(), source }),
-        }
+            _ => HostError::Io { command: command.to_owned(), source },
+        })
     }
 }
 
-/// A process group that ends when this is dropped.
-struct Group {
-    child: Child,
-    leader: Option<Pid>,
+/// A program whose process group ends when this is dropped.
+struct Running {
+    group: Arc<Group>,
+    stdout: Option<Receiver>,
+    stderr: Option<Receiver>,
+    ended: oneshot::Receiver<io::Result<ExitStatus>>,
 }
 
-impl Drop for Group {
+impl Running {
+    /// Starts a program from a thread of its own, which then waits for it: the signal that ends the program when this process is
+    /// killed follows the thread that started it.
+    fn start(mut program: std::process::Command) -> io::Result<Running> {
+        end_with_parent(&mut program);
+        let (started_sender, started) = std::sync::mpsc::channel();
+        let (ended_sender, ended) = oneshot::channel();
+        std::thread::Builder::new().name("host-command".to_owned()).spawn(move || {
+            let mut child = match program.spawn() {
+                Ok(child) => child,
+                Err(error) => {
+                    let _ = started_sender.send(Err(error));
+                    return;
+                }
+            };
+            // What was handed to the child is to be closed here.
+            drop(program);
+            let group = Arc::new(Group::of(&child));
+            let _ = started_sender.send(Ok((group.clone(), child.stdout.take(), child.stderr.take())));
+            let _ = ended_sender.send(group.wait(&mut child));
+        })?;
+        // For as long as `exec` takes.
+        let (group, stdout, stderr) = started.recv().map_err(io::Error::other)??;
+        let receiver = |descriptor: OwnedFd| Receiver::from_owned_fd(descriptor);
+        Ok(Running {
+            group,
+            stdout: stdout.map(|stdout| receiver(stdout.into())).transpose()?,
+            stderr: stderr.map(|stderr| receiver(stderr.into())).transpose()?,
+            ended,
+        })
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
-        // Whether or not the leader has ended: whom it left behind is not wanted either. The number cannot belong to somebody else
-        // while one of the group lives, and a new process would have to become a group leader with it in the same moment.
-        if let Some(leader) = self.leader {
+        self.group.kill();
+    }
+}
+
+#[expect(unsafe_code, reason = "`pre_exec` runs in a forked child")]
+fn end_with_parent(program: &mut std::process::Command) {
+    // SAFETY: the function makes one system call and does not allocate.
+    unsafe {
+        program.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+}
+
+/// A process group, for as long as its number is its own: until its leader was waited for.
+struct Group(Mutex<Option<Pid>>);
+
+impl Group {
+    fn of(leader: &std::process::Child) -> Group {
+        Group(Mutex::new(Pid::from_raw(leader.id() as i32)))
+    }
+
+    fn kill(&self) {
+        if let Some(leader) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Fails only when all of it has ended.
             let _ = rustix::process::kill_process_group(leader, Signal::KILL);
         }
+    }
+
+    /// Waits until the leader has ended, and then ends whom it left behind.
+    fn wait(&self, leader: &mut std::process::Child) -> io::Result<ExitStatus> {
+        if let Some(leader) = Pid::from_raw(leader.id() as i32) {
+            let without_reaping = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            retry(|| rustix::process::waitid(WaitId::Pid(leader), without_reaping))?;
+        }
+        self.kill();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        leader.wait()
     }
 }
 
@@ -235,8 +303,8 @@ struct Output {
 
 impl Output {
     /// Reads both outputs until the program has ended; what it left behind may keep them open for ever.
-    async fn follow(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
-        let (mut stdout, mut stderr) = (Lines::new(child.stdout.take()), Lines::new(child.stderr.take()));
+    async fn follow(&mut self, running: &mut Running) -> io::Result<ExitStatus> {
+        let (mut stdout, mut stderr) = (Lines::new(running.stdout.take()), Lines::new(running.stderr.take()));
         let mut status = None;
         let rest = tokio::time::sleep(Duration::MAX);
         tokio::pin!(rest);
@@ -256,8 +324,8 @@ impl Output {
                         self.keep(line);
                     }
                 }
-                ended = child.wait(), if status.is_none() => {
-                    status = Some(ended?);
+                ended = &mut running.ended, if status.is_none() => {
+                    status = Some(ended.map_err(io::Error::other)??);
                     rest.as_mut().reset(tokio::time::Instant::now() + REST);
                 }
                 () = &mut rest, if status.is_some() => break,

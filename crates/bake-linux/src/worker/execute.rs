@@ -52,6 +52,9 @@ pub(super) fn run(
     let started = Instant::now();
     let running = start(volume.inside.as_fd(), command, descriptors)?;
     let verdict = supervise(&running, socket, number, command, started);
+    if verdict.is_err() {
+        running.signal_group(Signal::KILL);
+    }
     let ended = kernel::wait_with_usage(running.pid).attempt("wait for the command")?;
     if verdict? == Verdict::TooLong {
         let limit = command.time_limit.unwrap_or_default();
@@ -100,9 +103,12 @@ fn supervise(
             (Some(at), _) | (None, Some(at)) => Some(timespec(at.saturating_duration_since(Instant::now()))),
             (None, None) => None,
         };
-        let mut events = [PollFd::new(&running.handle, PollFlags::IN), PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+        // Once the command is to end, what comes next is another request, and not for here.
+        let listen = if kill_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
+        let mut events = [PollFd::new(&running.handle, PollFlags::IN), PollFd::from_borrowed_fd(socket, listen)];
         retry(|| poll(&mut events, next.as_ref())).attempt("wait for the command")?;
-        let (ended, told) = (!events[0].revents().is_empty(), !events[1].revents().is_empty());
+        let ended = !events[0].revents().is_empty();
+        let told = events[1].revents().contains(PollFlags::IN);
         if ended {
             if kill_at.is_some() {
                 // The group may be more than its leader.

@@ -1,7 +1,7 @@
 //! From a mounted root to a disk that can be trusted.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -38,15 +38,12 @@ pub(super) fn seal(volume: Volume, options: &SealOptions) -> Result<(Sealed, Fil
     for made in made.iter().rev() {
         made.remove(root.as_fd())?;
     }
-    if options.trim == Trim::FreeBlocks {
-        match kernel::trim(root.as_fd()) {
-            // A disk that cannot take blocks back keeps them.
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOTTY) => {}
-            Err(errno) => return Err(errno).attempt("give free blocks back to the disk").map_err(SealError::from),
-        }
-    }
-    // Here, because unmounting does not report what could not be written.
+    // Here, because unmounting does not report what could not be written; and before trimming, because blocks are free only once the
+    // removal of their files is on the disk.
     rustix::fs::syncfs(&root).attempt("write the volume")?;
+    if options.trim == Trim::FreeBlocks {
+        trim(root.as_fd())?;
+    }
     drop(root);
     until_free(filesystem.device, unmount)?;
     // A copy of the mount in another namespace survives ours being unmounted, and says nothing.
@@ -58,6 +55,16 @@ pub(super) fn seal(volume: Volume, options: &SealOptions) -> Result<(Sealed, Fil
     let read_only = reopen(&disk)?;
     device.detach()?;
     Ok((Sealed { ended, check }, read_only))
+}
+
+fn trim(root: BorrowedFd<'_>) -> Result<(), SystemError> {
+    match kernel::trim(root) {
+        // A disk that cannot take blocks back keeps them.
+        Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOTTY) => {}
+        Err(errno) => return Err(errno).attempt("give free blocks back to the disk"),
+    }
+    // Trimming leaves notes of its own.
+    rustix::fs::syncfs(root).attempt("write the volume")
 }
 
 /// Kills until there are only the first process and us. No fork slips through; nested namespaces die with their own first process.

@@ -1,8 +1,10 @@
 //! Open, run, seal.
 
-use bake_linux::{Check, FilesystemKind, OpenOptions, SealOptions};
+use std::fs;
 
-use crate::support::{Table, disk, disk_with, needs_root, path, shell};
+use bake_linux::{Check, Command, FilesystemKind, OpenOptions, Sandbox, SandboxOptions, SealOptions, Trim};
+
+use crate::support::{Table, disk, disk_with, loop_number, needs_root, path, shell, tool};
 
 #[tokio::test]
 async fn a_disk_is_opened_worked_on_and_sealed() {
@@ -29,4 +31,91 @@ async fn every_table_works() {
         assert_eq!(shell(&mut root, "cat /etc/hostname").await, "image\n");
         root.seal(SealOptions::default()).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_sandboxes_work_at_once() {
+    needs_root!();
+    let mut bakes = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        bakes.spawn(async move {
+            let disk = disk();
+            let mut root = disk.root(OpenOptions::default()).await;
+            shell(&mut root, &format!("echo {number} > /etc/number; sleep 0.1")).await;
+            root.seal(SealOptions::default()).await.unwrap();
+            let mut root = disk.root(OpenOptions::default()).await;
+            assert_eq!(shell(&mut root, "cat /etc/number").await, format!("{number}\n"));
+            root.abandon().await.unwrap();
+        });
+    }
+    bakes.join_all().await;
+}
+
+#[tokio::test]
+async fn a_sealed_disk_has_data_only_where_files_are() {
+    needs_root!();
+    let disk = disk_with(Table::Gpt, 64 << 20, |_| {});
+    let mut root = disk.root(OpenOptions::default()).await;
+    shell(
+        &mut root,
+        "dd if=/dev/urandom of=/big bs=1M count=30 && rm /big && dd if=/dev/urandom of=/kept bs=1k count=1",
+    )
+    .await;
+    let sealed = root.seal(SealOptions { trim: Trim::FreeBlocks }).await.unwrap();
+    let data: u64 = sealed.data_ranges().map(|range| range.unwrap()).map(|range| range.end - range.start).sum();
+    assert!(data < 12 << 20, "{data} bytes of data");
+    let written = std::io::Write::write(&mut sealed.into_file(), b"x");
+    assert!(written.is_err(), "the sealed disk can be written");
+}
+
+#[tokio::test]
+async fn two_clones_of_an_xfs_work_at_once() {
+    needs_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    fs::File::create(&one).unwrap().set_len(320 << 20).unwrap();
+    tool("mkfs.xfs", &["-q", "-L", "root", one.to_str().unwrap()]);
+    let open = |path| fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    bake_linux::copy::clone_file(&open(&one), &open(&two)).unwrap();
+
+    let mut roots = Vec::new();
+    for path in [&one, &two] {
+        let sandbox = Sandbox::start(SandboxOptions::default()).await.unwrap();
+        roots.push(sandbox.open(open(path), OpenOptions::default()).await.unwrap());
+    }
+    for mut root in roots {
+        assert_eq!((root.filesystem().kind, root.filesystem().label.as_str()), (FilesystemKind::Xfs, "root"));
+        // An empty filesystem: what is mounted on is made, and gone afterwards.
+        root.bind(fs::File::open("/usr/bin/busybox").unwrap().into(), &path("/busybox")).await.unwrap();
+        let command = Command::new("/busybox").args(["touch", "/made"]);
+        assert!(root.run(command, &mut Vec::new()).await.unwrap().success());
+        assert_eq!(root.seal(SealOptions::default()).await.unwrap().check, Check::Clean);
+    }
+    let sandbox = Sandbox::start(SandboxOptions::default()).await.unwrap();
+    let mut root = sandbox.open(open(&one), OpenOptions::default()).await.unwrap();
+    let made = root.metadata(&path("/made")).await.unwrap();
+    assert!(made.is_some());
+    assert!(!root.exists(&path("/busybox")).await.unwrap());
+    root.abandon().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_device_is_locked_against_udev() {
+    needs_root!();
+    let disk = disk();
+    let root = disk.root(OpenOptions::default()).await;
+    let device = fs::File::open(format!("/dev/loop{}", loop_number(&root))).unwrap();
+    assert!(matches!(device.try_lock(), Err(fs::TryLockError::WouldBlock)));
+    drop(device);
+    root.seal(SealOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_the_sandbox_is_told_so() {
+    // Does not say that it can; so this works without root too.
+    let error = Sandbox::start(SandboxOptions::default()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "this program cannot become a sandbox: `main` must begin with `bake_linux::enter_if_sandbox()`"
+    );
 }

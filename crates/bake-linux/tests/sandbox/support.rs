@@ -140,3 +140,9 @@ pub(crate) async fn shell(root: &mut Root, script: &str) -> String {
     assert!(outcome.success(), "{script}: {:?}: {output}", outcome.status);
     output
 }
+
+/// Returns the number of the loop device that a root is mounted from.
+pub(crate) fn loop_number(root: &Root) -> u64 {
+    let device = root.filesystem().device;
+    (device & 0xff) | ((device >> 12) & !0xff)
+}
