@@ -173,7 +173,7 @@ mod tests {
         let ranges = |file: &File| data_ranges(file).collect::<io::Result<Vec<_>>>().unwrap();
         assert_eq!(ranges(&sparse(0, &[])), []);
         assert_eq!(ranges(&sparse(1 << 20, &[])), []);
-        assert_eq!(ranges(&sparse(8192, &[(0, 8192)])), [0..8192]);
+        assert_eq!(ranges(&sparse(8192, &[(0, 8192)])), Vec::from_iter([Range { start: 0, end: 8192 }]));
     }
 
     #[test]

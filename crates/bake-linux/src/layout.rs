@@ -202,6 +202,9 @@ fn read_array<const N: usize>(disk: &mut (impl Read + Seek), at: u64) -> Result<
     }
 }
 
+/// Where btrfs has its first superblock; the others have theirs at the beginning (XFS) and after 1024 bytes (ext4).
+const BTRFS_SUPERBLOCK: u64 = 64 * 1024;
+
 /// Recognises a filesystem by its superblock, and reads its label.
 fn identify(
     disk: &mut (impl Read + Seek),
@@ -212,22 +215,21 @@ fn identify(
         Some(room) if room >= 512 => read_array::<512>(disk, partition.offset + offset),
         _ => Ok(None),
     };
-    if let Some(block) = at(1024)? {
-        if block[0x38..0x3a] == [0x53, 0xef] {
-            return Ok(Some((FilesystemKind::Ext4, text(&block[0x78..0x88]))));
-        }
+    if let Some(block) = at(1024)?
+        && block[0x38..0x3a] == [0x53, 0xef]
+    {
+        return Ok(Some((FilesystemKind::Ext4, text(&block[0x78..0x88]))));
     }
-    if let Some(block) = at(0)? {
-        if block.starts_with(b"XFSB") {
-            return Ok(Some((FilesystemKind::Xfs, text(&block[108..120]))));
-        }
+    if let Some(block) = at(0)?
+        && block.starts_with(b"XFSB")
+    {
+        return Ok(Some((FilesystemKind::Xfs, text(&block[108..120]))));
     }
-    if let Some(block) = at(64 * 1024)? {
-        if block[0x40..0x48] == *b"_BHRfS_M" {
-            // The label lies further back than what is read here would reach; up to a NUL, at most 256 bytes.
-            let label = at(64 * 1024 + 0x12b)?.map(|label| text(&label[..256])).unwrap_or_default();
-            return Ok(Some((FilesystemKind::Btrfs, label)));
-        }
+    if let Some(block) = at(BTRFS_SUPERBLOCK)?
+        && block[0x40..0x48] == *b"_BHRfS_M"
+    {
+        let label = at(BTRFS_SUPERBLOCK + 0x12b)?.map(|label| text(&label[..256])).unwrap_or_default();
+        return Ok(Some((FilesystemKind::Btrfs, label)));
     }
     Ok(None)
 }

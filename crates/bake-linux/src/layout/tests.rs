@@ -162,6 +162,7 @@ fn a_damaged_first_table_has_a_copy() {
 fn forged(change: impl Fn(&mut GPTHeader)) -> Disk {
     let mut disk = Disk::empty(5 * MIB).gpt(512, &[LINUX]).ext4(MIB, "root");
     let mut header = GPTHeader::read_from(&mut Cursor::new(&disk.0[512..1024])).unwrap();
+    assert_eq!(crc32(&disk.0[512..604]), header.crc32_checksum, "ours is the sum of the library");
     change(&mut header);
     header.crc32_checksum = header.generate_crc32_checksum();
     let mut bytes = disk.0[512..512 + 92].to_vec();

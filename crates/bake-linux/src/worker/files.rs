@@ -165,6 +165,7 @@ fn entry(
         mode: stat.st_mode & 0o7777,
         user: stat.st_uid,
         group: stat.st_gid,
+        #[allow(clippy::useless_conversion, reason = "it has 32 bits on arm64")]
         links: u64::from(stat.st_nlink),
         modified: UNIX_EPOCH + Duration::from_secs(stat.st_mtime.max(0) as u64),
     })

@@ -214,11 +214,10 @@ fn attach_below(folder: &OwnedFd, name: &str, mount: &OwnedFd) -> Result<(), Sys
 fn show_resolv_conf(points: &mut MountPoints<'_>, run: &OwnedFd, content: &[u8]) -> Result<(), RootError> {
     let at = RootPath::new("/etc/resolv.conf").expect("is absolute");
     let etc = points.folder(&at.parent().expect("has one"))?;
-    if let Ok(target) = rustix::fs::readlinkat(&etc, "resolv.conf", Vec::new()) {
-        if let Some(below_run) = below_run(Path::new(OsStr::from_bytes(target.as_bytes()))) {
-            write_below(run, &below_run, content)?;
-            return Ok(());
-        }
+    if let Ok(target) = rustix::fs::readlinkat(&etc, "resolv.conf", Vec::new())
+        && let Some(below_run) = below_run(Path::new(OsStr::from_bytes(target.as_bytes())))
+    {
+        return Ok(write_below(run, &below_run, content)?);
     }
     show_file(points, &at, content, 0o644)
 }

@@ -99,6 +99,40 @@ async fn two_clones_of_an_xfs_work_at_once() {
     root.abandon().await.unwrap();
 }
 
+/// As an attached volume is: then the loop device lies over the whole block device.
+#[tokio::test]
+async fn a_block_device_is_a_disk_too() {
+    needs_root!();
+    let disk = disk();
+    let attached = attach(&disk.path);
+    let open = || fs::File::options().read(true).write(true).open(&attached.0).unwrap();
+    let sandbox = Sandbox::start(SandboxOptions::default()).await.unwrap();
+    let mut root = sandbox.open(open(), OpenOptions::default()).await.unwrap();
+    shell(&mut root, "echo hello > /etc/greeting").await;
+    let sealed = root.seal(SealOptions::default()).await.unwrap();
+    let ranges: Vec<_> = sealed.data_ranges().map(|range| range.unwrap()).collect();
+    assert_eq!(ranges, Vec::from_iter([std::ops::Range { start: 0, end: 18 << 20 }]));
+    drop((sealed, attached));
+    let mut root = disk.root(OpenOptions::default()).await;
+    assert_eq!(root.read(&path("/etc/greeting")).await.unwrap(), b"hello\n");
+    root.abandon().await.unwrap();
+}
+
+/// A loop device of the host, detached when dropped.
+struct Attached(String);
+
+fn attach(disk: &std::path::Path) -> Attached {
+    let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(disk).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Attached(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
 #[tokio::test]
 async fn the_device_is_locked_against_udev() {
     needs_root!();
