@@ -61,8 +61,13 @@ impl Store {
         go_on: impl FnMut(u64, u64) -> bool,
     ) -> StoreResult<()> {
         let source = self.disk_of(region, &volume.base)?;
-        let file = File::options().read(true).write(true).truncate(true).open(copy);
+        let file = File::options().read(true).write(true).open(copy);
         let file = file.map_err(StoreError::io("create the disk", copy))?;
+        // What an earlier try left goes; but a new file is not truncated: ext4 would take that for a careless replacement
+        // of a file's content and write all of it to the disk at the end (`auto_da_alloc`), 100 ms for a small Debian.
+        if file.metadata().map_err(StoreError::io("look at", copy))?.len() > 0 {
+            file.set_len(0).map_err(StoreError::io("empty the disk", copy))?;
+        }
         // Not synced: until it is sealed a volume is scratch, and after a power cut its bake starts again with another one.
         disk::copy(&source, &file, copy, go_on)
     }
