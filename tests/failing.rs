@@ -38,6 +38,19 @@ fn a_kept_volume_is_named_with_the_way_to_look_into_it() {
     let volumes = house.shelf("volumes");
     assert_eq!(volumes.len(), 1);
     said.tells(&volumes[0]);
+
+    // The way that was shown leads there, and the other one takes everything back.
+    let shown = |start: &str| {
+        let (_, rest) = said.stderr.rsplit_once(&format!("`{start}")).expect("the hint shows the command");
+        format!("{start}{}", rest.split('`').next().unwrap())
+    };
+    let script = format!("{} && test -e /mnt/var/lib/dpkg/status", shown("mount "));
+    let looked = std::process::Command::new("unshare").args(["--mount", "sh", "-c", &script]).status().unwrap();
+    assert!(looked.success(), "{script}");
+    let run = shown("bake teardown ").replace("bake teardown ", "");
+    house.run(&["teardown", &run]).succeeds();
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    house.run(&["teardown", &run]).succeeds();
     assert_eq!(house.shelf("snapshots"), Vec::<String>::new());
     house.assert_clean();
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
-use bake_core::{Image, Package, PackageChanges, Tags};
-use bake_engine::{Left, StepFailure};
+use bake_core::{BakeHandles, Image, Package, PackageChanges, PackageRequest, Tags, Volume};
+use bake_engine::{Left, ResourceRecord, RunId, StepFailure, Verdict};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -37,6 +38,9 @@ pub(crate) struct Report {
     pub(crate) left: Vec<Leftover>,
     /// Operations of which nobody knows whether they happened.
     pub(crate) unknown: Vec<String>,
+    /// How to go on with what is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) advice: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -62,6 +66,24 @@ pub(crate) struct Leftover {
     pub(crate) kind: String,
     pub(crate) made: serde_json::Value,
     pub(crate) reason: String,
+    /// The volume that it is, if it is one and the user asked for it to be kept.
+    #[serde(skip)]
+    pub(crate) volume: Option<Volume>,
+}
+
+/// What a run came to, before it is told.
+pub(crate) struct Ended {
+    pub(crate) outcome: bake_engine::Outcome,
+    pub(crate) left: Vec<Leftover>,
+    pub(crate) images: Vec<Image>,
+}
+
+/// What a report is about.
+pub(crate) struct About<'a> {
+    pub(crate) run: &'a RunId,
+    pub(crate) environment: &'a str,
+    pub(crate) request: &'a PackageRequest,
+    pub(crate) handles: &'a BakeHandles,
 }
 
 impl Changes {
@@ -78,7 +100,16 @@ impl From<StepFailure> for Failure {
 
 impl From<Left> for Leftover {
     fn from(left: Left) -> Self {
-        Self { kind: left.kind, made: left.made.unwrap_or_default(), reason: left.reason }
+        Self { kind: left.kind, made: left.made.unwrap_or_default(), reason: left.reason, volume: None }
+    }
+}
+
+impl Leftover {
+    /// Names something that stays because the user asked for it.
+    pub(crate) fn kept(made: ResourceRecord) -> Self {
+        let is_volume = made.kind.ends_with(".volume");
+        let volume = made.result.filter(|_| is_volume).and_then(|result| serde_json::from_value(result).ok());
+        Self { kind: made.kind, made: made.made.unwrap_or_default(), reason: "kept, as you asked".into(), volume }
     }
 }
 
@@ -87,6 +118,38 @@ fn code<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl Report {
+    /// Puts together what is known when a run has ended.
+    pub(crate) fn new(
+        about: About<'_>,
+        ended: Ended,
+        elapsed: Duration,
+        advice: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let Ended { outcome, left, images } = ended;
+        let installed = outcome.output(about.handles.installed)?;
+        let identity = outcome.output(about.handles.identity)?;
+        let how = Outcome::from(outcome.verdict);
+        let unknown = unknown(&outcome);
+        let exit = exit_of(how, !left.is_empty(), !unknown.is_empty(), !outcome.warnings.is_empty());
+        Ok(Self {
+            run: about.run.to_string(),
+            environment: about.environment.to_owned(),
+            request: about.request.title(),
+            outcome: how,
+            exit,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            images,
+            tags: identity.map(|identity| identity.tags).unwrap_or_default(),
+            package_changes: installed.as_ref().map(|installed| Changes::of(&installed.changes)).unwrap_or_default(),
+            packages: installed.map(|installed| installed.requested).unwrap_or_default(),
+            failures: outcome.failures.into_iter().map(Failure::from).collect(),
+            warnings: outcome.warnings.into_iter().map(Failure::from).collect(),
+            left,
+            unknown,
+            advice,
+        })
+    }
+
     /// Prints the end of the story to standard error.
     pub(crate) fn tell(&self, quiet: bool) {
         eprint!("{}", self.text(quiet));
@@ -106,6 +169,9 @@ impl Report {
         }
         for left in &self.left {
             let _ = writeln!(text, "left: {} {} ({})", left.kind, left.made, left.reason);
+        }
+        if let Some(advice) = &self.advice {
+            let _ = writeln!(text, "hint: {advice}");
         }
         if !quiet {
             let _ = writeln!(text, "{}", self.headline());
@@ -171,6 +237,14 @@ impl Report {
     }
 }
 
+/// Lists operations of which nobody knows whether they happened, or whether it is written down that they did.
+fn unknown(outcome: &bake_engine::Outcome) -> Vec<String> {
+    let unknown = outcome.unknown.iter().map(|one| format!("{} of `{}`: {}", one.kind, one.step, one.request));
+    let unsaved = outcome.unsaved.iter();
+    let unsaved = unsaved.map(|one| format!("{} of `{}`, not in the journal: {}", one.kind, one.step, one.made));
+    unknown.chain(unsaved).collect()
+}
+
 /// Chooses the exit code: what happened, made worse by what is left and by what is not known.
 pub(crate) fn exit_of(outcome: Outcome, left: bool, unknown: bool, optional_failed: bool) -> Exit {
     match (outcome, unknown, left) {
@@ -197,6 +271,17 @@ pub(crate) enum Outcome {
     /// Nothing is known to be written down any more.
     #[serde(rename = "failed")]
     Poisoned,
+}
+
+impl From<Verdict> for Outcome {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Done => Self::Baked,
+            Verdict::Failed => Self::Failed,
+            Verdict::Cancelled => Self::Cancelled,
+            Verdict::Poisoned => Self::Poisoned,
+        }
+    }
 }
 
 impl Outcome {

@@ -5,13 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bake_engine::{Handle, LiveGuard, Plan, Slot, StepContext, StepDefaults, StepResult, Steps};
+use bake_engine::{Handle, LiveGuard, Plan, Slot, StepContext, StepDefaults, StepResult, Steps, Undo, Verdict};
 
 use crate::identity::{IdentityTemplates, render_identity};
 use crate::plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner, Volumes,
 };
-use crate::{BaseImage, CreateSnapshot, CreateVolume, Identity, Installed, PackageRequest, Sealed, Snapshot, Volume};
+use crate::{
+    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Sealed, Snapshot, Volume,
+};
 
 /// The plugins of one environment, put together and known to fit.
 #[derive(Clone)]
@@ -81,9 +83,39 @@ pub struct Bake {
     pub identity: IdentityTemplates,
 }
 
+/// A bake as a graph, and the steps whose outputs a report wants.
+pub struct Planned {
+    /// The graph.
+    pub plan: Plan,
+    /// What its steps promise.
+    pub handles: BakeHandles,
+}
+
+/// What to do with what a bake made when it does not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Take it back.
+    TakeBack,
+    /// Leave it, for somebody to look into.
+    Keep,
+}
+
+/// Decides what is taken back when a run has ended.
+///
+/// A bake that went well loses its scaffold. One that did not loses everything, unless an image exists: a good image is not
+/// destroyed because a later step failed.
+pub fn to_take_back(verdict: Verdict, images: &[Image], on_failure: OnFailure) -> Option<Undo> {
+    match (verdict, on_failure) {
+        (Verdict::Done, _) => Some(Undo::Scaffolds),
+        (_, OnFailure::Keep) => None,
+        (_, OnFailure::TakeBack) if !images.is_empty() => Some(Undo::Scaffolds),
+        (_, OnFailure::TakeBack) => Some(Undo::Everything),
+    }
+}
+
 impl Bake {
-    /// Turns the bake into a graph of steps, and names the ones whose outputs a report wants.
-    pub fn plan(&self) -> Result<(Plan, BakeHandles), PlanError> {
+    /// Turns the bake into a graph of steps.
+    pub fn plan(&self) -> Result<Planned, PlanError> {
         let mut plan = Plan::new();
         let mut steps = plan.steps();
 
@@ -100,7 +132,7 @@ impl Bake {
         let mut handles = BakeHandles { base, installed, identity, snapshot, images: Images::new() };
         self.finalize(&mut steps, &mut handles)?;
         plan.check().map_err(|errors| PlanError::Graph(errors.to_string()))?;
-        Ok((plan, handles))
+        Ok(Planned { plan, handles })
     }
 
     /// The volume context: everything between making the volume and having it sealed.

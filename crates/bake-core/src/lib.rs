@@ -14,7 +14,7 @@ pub mod plugin;
 mod request;
 mod template;
 
-pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch};
+pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch, OnFailure, Planned, to_take_back};
 pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, IdentityTemplates};
 pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
 pub use model::{

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use anyhow::Context;
 use bake_config::Environment;
-use bake_core::{Bake, BakeHandles, BaseQuery, IdentityTemplates, Image, PackageRequest, Region};
+use bake_core::{Bake, BaseQuery, Cloud, IdentityTemplates, OnFailure, PackageRequest, Planned, Region, to_take_back};
 use bake_engine::{
-    Cancel, Engine, EngineOptions, EventSink, Journal, Keep, Mutations, Outcome, Plan, ResourceState, RunId, RunSpec,
-    Undo, Verdict,
+    Cancel, Engine, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunSpec, Verdict,
 };
+use bake_linux::{PartitionChoice, find_root};
 use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 
@@ -19,7 +19,7 @@ use crate::failure::Advice;
 use crate::places::Places;
 use crate::plugins::{self, Overrides};
 use crate::progress::{self, Watcher};
-use crate::report::{self, Changes, Failure, Leftover, Report};
+use crate::report::{About, Ended, Leftover, Report};
 use crate::signals;
 use crate::terminal::print_line;
 
@@ -75,9 +75,9 @@ pub(crate) struct RunArgs {
 /// What to do with what a failed bake has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnError {
-    /// Take it back.
+    /// Take it back
     Cleanup,
-    /// Leave it, and say how to look into it.
+    /// Leave it, and say how to look into it
     Keep,
 }
 
@@ -95,7 +95,8 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let mut mutations = Mutations::new();
     let id = RunId::new(started);
     let bake = prepare(&arguments, &environment, request, &configuration.places, &mut mutations, &id, started)?;
-    let (plan, handles) = bake.plan().map_err(|error| Advice::usage(error.to_string()))?;
+    let planned = bake.plan().map_err(|error| Advice::usage(error.to_string()))?;
+    let handles = planned.handles.clone();
     let key = request_key(&bake, &environment);
     let _lock = configuration.places.lock_request(&key)?;
 
@@ -110,14 +111,20 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
         started,
     };
     let watcher = Watcher::new(global, arguments.output.format, configuration.places.logs(id.as_str()));
-    let ended = carry_out(watcher, &configuration.places, mutations, plan, spec, cancel, arguments.on_error()).await?;
-    let report = make_report(&id, &environment, &bake.request, &handles, ended, begun)?;
+    let ended =
+        carry_out(watcher, &configuration.places, mutations, planned, spec, cancel, arguments.on_failure()).await?;
+    let advice = advice(bake.composition.cloud.as_ref(), &id, &ended).await;
+    let about = About { run: &id, environment: &environment.name, request: &bake.request, handles: &handles };
+    let report = Report::new(about, ended, begun.elapsed(), advice)?;
     deliver(global, &arguments, &report)
 }
 
 impl RunArgs {
-    fn on_error(&self) -> OnError {
-        if self.preserve_on_error { OnError::Keep } else { self.on_error }
+    fn on_failure(&self) -> OnFailure {
+        match self.on_error {
+            OnError::Cleanup if !self.preserve_on_error => OnFailure::TakeBack,
+            _ => OnFailure::Keep,
+        }
     }
 }
 
@@ -207,22 +214,15 @@ fn request_key(bake: &Bake, environment: &Environment) -> String {
     digest[..10].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a run came to, before it is told.
-struct Ended {
-    outcome: Outcome,
-    left: Vec<Leftover>,
-    images: Vec<Image>,
-}
-
-/// Runs the plan, takes back what must not stay, and closes the run in the journal.
+/// Runs the plan, takes back what must not stay, and closes the run in the journal. Returns what is left, kept or not.
 async fn carry_out(
     watcher: Watcher,
     places: &Places,
     mutations: Mutations,
-    plan: Plan,
+    planned: Planned,
     spec: RunSpec,
     cancel: Cancel,
-    on_error: OnError,
+    on_failure: OnFailure,
 ) -> anyhow::Result<Ended> {
     let id = spec.id.clone();
     let journal = places.open_journal()?;
@@ -230,9 +230,9 @@ async fn carry_out(
     let watching = tokio::spawn(progress::watch(events, watcher));
     let engine = Engine::new(journal.clone(), Arc::new(mutations), EngineOptions::default(), sink);
 
-    let outcome = engine.run(plan, spec, cancel.clone()).await?;
-    let images = images_made(&journal, &id)?;
-    let left = match what_to_undo(outcome.verdict, &images, on_error) {
+    let outcome = engine.run(planned.plan, spec, cancel.clone()).await?;
+    let images = planned.handles.images_made(&outcome)?;
+    let left = match to_take_back(outcome.verdict, &images, on_failure) {
         Some(what) => engine.undo(&id, what, cancel).await?.into_iter().map(Leftover::from).collect(),
         None => kept(&journal, &id)?,
     };
@@ -246,77 +246,25 @@ async fn carry_out(
     Ok(Ended { outcome, left, images })
 }
 
-/// A bake that went well loses its scaffold. One that failed loses everything, unless an image exists: good images are
-/// not destroyed because one later step failed.
-fn what_to_undo(verdict: Verdict, images: &[Image], on_error: OnError) -> Option<Undo> {
-    match verdict {
-        Verdict::Done => Some(Undo::Scaffolds),
-        _ if on_error == OnError::Keep => None,
-        _ if !images.is_empty() => Some(Undo::Scaffolds),
-        _ => Some(Undo::Everything),
-    }
-}
-
-/// The images that the run has made, by the journal: kinds of mutation are named `<cloud>.image`.
-fn images_made(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Image>> {
-    let resources = journal.resources(id)?;
-    let done = resources.into_iter().filter(|made| made.kind.ends_with(".image") && made.state == ResourceState::Done);
-    done.filter_map(|made| made.result).map(|result| Ok(serde_json::from_value(result)?)).collect()
-}
-
 /// What a failed run keeps because the user wants to look into it.
 fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
     let there = |state| matches!(state, ResourceState::Accepted | ResourceState::Done | ResourceState::Unknown);
-    let resources =
-        journal.resources(id)?.into_iter().filter(|made| made.keep != Keep::NothingToUndo && there(made.state));
-    Ok(resources
-        .map(|made| Leftover {
-            kind: made.kind,
-            made: made.made.unwrap_or_default(),
-            reason: "kept, as you asked".into(),
-        })
-        .collect())
+    let resources = journal.resources(id)?.into_iter();
+    let kept = resources.filter(|made| made.keep != Keep::NothingToUndo && there(made.state));
+    Ok(kept.map(Leftover::kept).collect())
 }
 
-fn make_report(
-    id: &RunId,
-    environment: &Environment,
-    request: &PackageRequest,
-    handles: &BakeHandles,
-    ended: Ended,
-    begun: Instant,
-) -> anyhow::Result<Report> {
-    let Ended { outcome, left, images } = ended;
-    let installed = outcome.output(handles.installed)?;
-    let identity = outcome.output(handles.identity)?;
-    let changes = installed.as_ref().map(|installed| &installed.changes);
-    let how = match outcome.verdict {
-        Verdict::Done => report::Outcome::Baked,
-        Verdict::Failed => report::Outcome::Failed,
-        Verdict::Cancelled => report::Outcome::Cancelled,
-        Verdict::Poisoned => report::Outcome::Poisoned,
-    };
-    let unknown = outcome.unknown.iter().map(|one| format!("{} of `{}`: {}", one.kind, one.step, one.request));
-    let unsaved =
-        outcome.unsaved.iter().map(|one| format!("{} of `{}`, not in the journal: {}", one.kind, one.step, one.made));
-    let unknown: Vec<_> = unknown.chain(unsaved).collect();
-    let exit = report::exit_of(how, !left.is_empty(), !unknown.is_empty(), !outcome.warnings.is_empty());
-    Ok(Report {
-        run: id.to_string(),
-        environment: environment.name.clone(),
-        request: request.title(),
-        outcome: how,
-        exit,
-        elapsed_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        images,
-        tags: identity.map(|identity| identity.tags).unwrap_or_default(),
-        package_changes: changes.map(Changes::of).unwrap_or_default(),
-        packages: installed.map(|installed| installed.requested).unwrap_or_default(),
-        failures: outcome.failures.into_iter().map(Failure::from).collect(),
-        warnings: outcome.warnings.into_iter().map(Failure::from).collect(),
-        left,
-        unknown,
-    })
+/// Says how to go on with what is left: a kept volume can be looked into, and everything can be taken back later.
+async fn advice(cloud: &dyn Cloud, id: &RunId, ended: &Ended) -> Option<String> {
+    if ended.left.is_empty() {
+        return None;
+    }
+    let teardown = format!("`bake teardown {id}` takes back what is left");
+    let Some(volume) = ended.left.iter().find_map(|left| left.volume.as_ref()) else { return Some(teardown) };
+    let Ok(disk) = cloud.disk_file(volume).await else { return Some(teardown) };
+    let root = std::fs::File::open(&disk).ok().and_then(|file| find_root(&file, &PartitionChoice::OnlyRoot).ok());
+    let offset = root.map_or(0, |root| root.offset);
+    Some(format!("look into the volume with `mount -o ro,loop,offset={offset} {} /mnt`; {teardown}", disk.display()))
 }
 
 /// Tells everybody who wants to know: people first, then scripts.

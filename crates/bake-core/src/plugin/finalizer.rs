@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bake_config::Stage;
-use bake_engine::{Handle, Steps};
+use bake_engine::{Handle, Outcome, StepResult, Steps};
 
 use crate::{BaseImage, Identity, Image, Installed, Snapshot};
 
@@ -57,6 +57,11 @@ pub struct BakeHandles {
 }
 
 impl BakeHandles {
+    /// Returns the images that a run of the plan has made.
+    pub fn images_made(&self, outcome: &Outcome) -> StepResult<Vec<Image>> {
+        self.images.values().filter_map(|&image| outcome.output(image).transpose()).collect()
+    }
+
     /// Returns the snapshot, for a finalizer whose [`Needs`] asked for it.
     pub fn snapshot(&self, finalizer: &str) -> Result<Handle<Snapshot>, PlanError> {
         self.snapshot.ok_or_else(|| PlanError::UndeclaredSnapshot { finalizer: finalizer.into() })
