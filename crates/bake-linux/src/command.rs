@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -199,10 +198,6 @@ impl Outcome {
     /// Tells whether it ended with 0.
     pub fn success(&self) -> bool {
         self.status.success()
-    }
-
-    pub(crate) fn status_from_raw(raw: i32) -> ExitStatus {
-        ExitStatus::from_raw(raw)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
@@ -54,7 +56,7 @@ pub(crate) async fn run(
     stderr.rest(|bytes| output.stderr(bytes))?;
     let report = report?;
     Ok(Outcome {
-        status: Outcome::status_from_raw(report.status),
+        status: ExitStatus::from_raw(report.status),
         elapsed: report.elapsed,
         user: report.user,
         system: report.system,
