@@ -4,7 +4,7 @@ use bake_testing::base::DiskOptions;
 use bake_testing::needs;
 use bake_testing::packages::{Repository, huge, standard};
 
-use crate::house::House;
+use crate::house::{House, Said};
 
 /// Nothing that a failed bake made is there any more.
 #[track_caller]
@@ -114,7 +114,7 @@ fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .output()
         .unwrap();
-    let said = crate::house::Said::of(output);
+    let said = Said::of(output);
     said.succeeds().tells("the disk is full");
     assert_eq!(said.stdout, "code 20\nsmall/journal.db\n".replace("small/journal.db\n", ""), "{}", said.stderr);
     house.assert_clean();
@@ -138,5 +138,65 @@ fn without_a_base_image_the_way_to_one_is_shown() {
     needs!(root(), loops(), fixtures());
     let house = House::empty(&standard());
     house.run(&["hello-bake"]).ends_with(20).tells("bake base create debian");
+    house.assert_clean();
+}
+
+/// A house whose set tags with a name that no cloud allows.
+fn house_with_bad_tags(optional: bool) -> House {
+    let house = House::new();
+    let set = format!(
+        "finalizer_sets: {{ bad_tags: [register_image, tag_artifacts: {{ optional: {optional}, tags: {{ 'aws:mine': x }} }}] }}\n"
+    );
+    let file = house.path().join("environments.yaml");
+    let written =
+        std::fs::read_to_string(&file).unwrap().replace("  plugins:", "  finalizer_set: bad_tags\n  plugins:");
+    std::fs::write(&file, set + &written).unwrap();
+    house
+}
+
+#[test]
+fn an_optional_finalizer_may_fail() {
+    needs!(root(), loops(), fixtures());
+    let house = house_with_bad_tags(true);
+    let said = house.run(&["hello-bake"]);
+    said.ends_with(10).tells("warning: `finalize/tag_artifacts/").tells("aws:");
+    assert_eq!(house.shelf("images"), [said.image()[3].clone()]);
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    house.assert_clean();
+}
+
+#[test]
+fn a_good_image_outlives_a_finalizer_that_failed_and_is_told_of() {
+    needs!(root(), loops(), fixtures());
+    let house = house_with_bad_tags(false);
+    let said = house.run(&["hello-bake"]);
+    said.ends_with(21).tells("error: `finalize/tag_artifacts/").tells("bake teardown ");
+    assert_eq!(house.shelf("images"), [said.image()[3].clone()]);
+    assert_eq!(house.shelf("volumes"), Vec::<String>::new());
+    house.assert_clean();
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_stops_the_bake() {
+    needs!(root(), loops(), fixtures());
+    let house = House::new();
+    // The journal is there and empty; its disk has no room for anything more.
+    let script = r#"
+        mkdir full && mount -t tmpfs -o size=400k tmpfs full
+        "$1" --state-dir "$PWD/full" runs
+        dd if=/dev/zero of=full/filler bs=4k 2>/dev/null
+        code=0; "$1" --state-dir "$PWD/full" hello-bake || code=$?
+        echo "code $code"
+    "#;
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_bake")])
+        .current_dir(house.path())
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .unwrap();
+    let said = Said::of(output);
+    assert_eq!(said.succeeds().stdout, "code 74\n", "{}", said.stderr);
+    said.tells("journal");
     house.assert_clean();
 }

@@ -78,6 +78,13 @@ pub(crate) struct Ended {
     pub(crate) images: Vec<Image>,
 }
 
+impl Ended {
+    /// Tells whether there are images although the bake did not end well: good images are kept, and told of.
+    pub(crate) fn images_outlived_the_bake(&self) -> bool {
+        self.outcome.verdict != Verdict::Done && !self.images.is_empty()
+    }
+}
+
 /// What a report is about.
 pub(crate) struct About<'a> {
     pub(crate) run: &'a RunId,
@@ -125,12 +132,13 @@ impl Report {
         elapsed: Duration,
         advice: Option<String>,
     ) -> anyhow::Result<Self> {
+        let something_left = !ended.left.is_empty() || ended.images_outlived_the_bake();
         let Ended { outcome, left, images } = ended;
         let installed = outcome.output(about.handles.installed)?;
         let identity = outcome.output(about.handles.identity)?;
         let how = Outcome::from(outcome.verdict);
         let unknown = unknown(&outcome);
-        let exit = exit_of(how, !left.is_empty(), !unknown.is_empty(), !outcome.warnings.is_empty());
+        let exit = exit_of(how, something_left, !unknown.is_empty(), !outcome.warnings.is_empty());
         Ok(Self {
             run: about.run.to_string(),
             environment: about.environment.to_owned(),
@@ -223,8 +231,17 @@ impl Report {
         text
     }
 
-    /// Writes a file so that a reader sees the old one or the whole new one.
+    /// Writes a file so that a reader sees the old one or the whole new one. What is no plain file (a pipe, `/dev/stderr`)
+    /// is written to and never replaced.
     pub(crate) fn write(path: &Path, content: &str) -> anyhow::Result<()> {
+        let is_special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+        if is_special {
+            let written =
+                std::fs::File::options().write(true).open(path).and_then(|mut file| file.write_all(content.as_bytes()));
+            return written.with_context(|| format!("cannot write to `{}`", path.display()));
+        }
+        // A link stays: what it points to is replaced.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let write = || -> std::io::Result<()> {
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -297,6 +314,25 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_replaces_files_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "old").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        Report::write(&path("link"), "new").unwrap();
+        assert!(path("link").is_symlink());
+        assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "new");
+
+        Report::write(&path("fresh"), "new").unwrap();
+        assert_eq!(std::fs::read_to_string(path("fresh")).unwrap(), "new");
+
+        // A device: if it were replaced, this would be a plain file afterwards.
+        std::os::unix::fs::symlink("/dev/full", path("full")).unwrap();
+        assert!(Report::write(&path("full"), "new").is_err());
+        assert!(!std::fs::metadata("/dev/full").unwrap().is_file());
+    }
 
     #[test]
     fn every_end_has_its_exit_code() {

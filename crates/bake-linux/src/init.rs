@@ -11,8 +11,9 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, WaitOptions};
+use sys_mount::{Mount, MountFlags};
 
 use crate::command::Network;
 use crate::error::{Attempt, SystemError};
@@ -66,9 +67,17 @@ fn set_up(hostname: &str, network: Network) -> Result<SignalFd, SystemError> {
     let tree = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).attempt("open `/`")?;
     kernel::change_mount(tree.as_fd(), MountChange { read_only: true, recursive: true, ..Default::default() })
         .attempt("make the host's tree read-only")?;
-    let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("proc", "/proc", "proc", plain, None).attempt("mount `/proc`")?;
-    rustix::mount::mount("bake", worker::WORKSHOP, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0700"))
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+    Mount::builder()
+        .fstype("proc")
+        .flags(quiet | MountFlags::NOEXEC)
+        .mount("proc", "/proc")
+        .attempt("mount `/proc`")?;
+    Mount::builder()
+        .fstype("tmpfs")
+        .flags(quiet)
+        .data("mode=0700")
+        .mount("bake", worker::WORKSHOP)
         .attempt(format!("mount a tmpfs on `{}`", worker::WORKSHOP))?;
     rustix::mount::mount_change(worker::WORKSHOP, MountPropagationFlags::PRIVATE)
         .attempt("keep the mounts of the volume private")?;

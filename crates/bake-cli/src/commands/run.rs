@@ -36,7 +36,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long, visible_alias = "environment")]
     env: Option<String>,
     /// Base image: its name or its id
-    #[arg(long, short_alias = 'b', visible_aliases = ["base-ami-name", "base-ami-id"], value_name = "IMAGE")]
+    #[arg(short, long, short_alias = 'B', aliases = ["base-ami-name", "base-ami-id"], value_name = "IMAGE")]
     base: Option<String>,
     /// Which of several packages names the image
     #[arg(long, value_name = "PACKAGE")]
@@ -256,10 +256,10 @@ fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
 
 /// Says how to go on with what is left: a kept volume can be looked into, and everything can be taken back later.
 async fn advice(cloud: &dyn Cloud, id: &RunId, ended: &Ended) -> Option<String> {
-    if ended.left.is_empty() {
-        return None;
-    }
     let teardown = format!("`bake teardown {id}` takes back what is left");
+    if ended.left.is_empty() {
+        return ended.images_outlived_the_bake().then_some(teardown);
+    }
     let Some(volume) = ended.left.iter().find_map(|left| left.volume.as_ref()) else { return Some(teardown) };
     let Ok(disk) = cloud.disk_file(volume).await else { return Some(teardown) };
     let root = std::fs::File::open(&disk).ok().and_then(|file| find_root(&file, &PartitionChoice::OnlyRoot).ok());

@@ -90,6 +90,7 @@ fn end_all() -> Result<Vec<Holder>, SealError> {
 
 /// Returns whether it worked; `false` if somebody uses the volume.
 fn unmount() -> Result<bool, SystemError> {
+    // Not by `sys-mount`: its `NOFOLLOW` (3.1.1) is `open`'s flag, which `umount2` refuses.
     match rustix::mount::unmount(BARE_ROOT, UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(true),
         Err(Errno::BUSY) => Ok(false),
