@@ -32,6 +32,20 @@ pub(crate) fn or_panic<T>(result: Result<T>) -> T {
     }
 }
 
+/// Gives the value, or ends the test with all that the error says.
+#[track_caller]
+pub(crate) fn sure<T, E: std::error::Error>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{}", chain(&error)),
+    }
+}
+
+/// Returns the messages of an error, from the outermost to the cause.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Waits a moment before looking again.
 #[expect(clippy::disallowed_methods, reason = "tests wait outside of any runtime, and each caller has a limit")]
 pub(crate) fn pause() {

@@ -1,0 +1,133 @@
+use std::sync::Arc;
+
+use bake_config::Stage;
+use bake_core::{
+    BakeHandles, Cloud, Finalizer, FinalizerUse, Image, Images, Needs, PlanError, RegisterImage, Snapshot, TagResource,
+    Taggable, Tagged,
+};
+use bake_engine::{MutationKind, StepContext, StepError, StepResult, Steps};
+
+/// A finalizer that does what a test wants.
+pub struct FakeFinalizer {
+    name: &'static str,
+    does: Does,
+}
+
+enum Does {
+    Register(MutationKind<RegisterImage, Image>),
+    Tag(MutationKind<TagResource, Tagged>),
+    LookAtSnapshot,
+    Nothing,
+    Fail,
+}
+
+impl FakeFinalizer {
+    /// Registers an image from the snapshot, as `fake_register`.
+    pub fn register(cloud: &dyn Cloud) -> Result<Self, PlanError> {
+        let name = "fake_register";
+        let kind = cloud.kinds().image.clone().ok_or_else(|| missing(name, cloud, "images"))?;
+        Ok(Self { name, does: Does::Register(kind) })
+    }
+
+    /// Tags the images that there are by then, as `fake_tag`.
+    pub fn tag(cloud: &dyn Cloud) -> Result<Self, PlanError> {
+        let name = "fake_tag";
+        let kind = cloud.kinds().tag.clone().ok_or_else(|| missing(name, cloud, "tags"))?;
+        Ok(Self { name, does: Does::Tag(kind) })
+    }
+
+    /// Works from the snapshot, and makes nothing: `fake_look`.
+    pub fn look() -> Self {
+        Self { name: "fake_look", does: Does::LookAtSnapshot }
+    }
+
+    /// Has one step, which does nothing: `fake_nothing`.
+    pub fn nothing() -> Self {
+        Self { name: "fake_nothing", does: Does::Nothing }
+    }
+
+    /// Has one step, which fails: `fake_fail`.
+    pub fn fail() -> Self {
+        Self { name: "fake_fail", does: Does::Fail }
+    }
+
+    /// Places it in a set, under its own name; its failure fails the bake.
+    pub fn placed(self) -> FinalizerUse {
+        FinalizerUse { name: self.name.into(), finalizer: Arc::new(self), optional: false, timeout: None }
+    }
+}
+
+fn missing(finalizer: &str, cloud: &dyn Cloud, kind: &'static str) -> PlanError {
+    PlanError::MissingKind { finalizer: finalizer.into(), cloud: cloud.name().into(), kind }
+}
+
+impl Finalizer for FakeFinalizer {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stage(&self) -> Stage {
+        match self.does {
+            Does::Register(_) => Stage::Register,
+            Does::Tag(_) => Stage::Tag,
+            Does::LookAtSnapshot | Does::Nothing | Does::Fail => Stage::Notify,
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { snapshot: matches!(self.does, Does::Register(_) | Does::LookAtSnapshot) }
+    }
+
+    fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
+        match &self.does {
+            Does::Register(kind) => return self.plan_image(kind, bake, steps),
+            Does::Tag(kind) => {
+                for (name, &image) in &bake.images {
+                    steps.step(name).needs((image, bake.identity)).mutate(kind, |(image, identity)| TagResource {
+                        resource: Taggable::Image(image.id),
+                        region: image.region,
+                        tags: identity.tags,
+                    });
+                }
+            }
+            Does::LookAtSnapshot => {
+                let snapshot = bake.snapshot(self.name)?;
+                steps
+                    .step("look")
+                    .needs(snapshot)
+                    .run((), async |(), _: StepContext, snapshot: Snapshot| Ok(snapshot.size));
+            }
+            Does::Nothing => {
+                steps.step("nothing").needs(bake.identity).run((), async |(), _, _| Ok(()));
+            }
+            Does::Fail => {
+                steps.step("fail").needs(bake.identity).run((), async |(), _, _| -> StepResult<()> {
+                    Err(StepError::permanent("this finalizer always fails"))
+                });
+            }
+        }
+        Ok(Images::new())
+    }
+}
+
+impl FakeFinalizer {
+    fn plan_image(
+        &self,
+        kind: &MutationKind<RegisterImage, Image>,
+        bake: &BakeHandles,
+        steps: &mut Steps<'_>,
+    ) -> Result<Images, PlanError> {
+        let inputs = (bake.snapshot(self.name)?, bake.base, bake.installed, bake.identity);
+        let image =
+            steps.step("image").needs(inputs).mutate(kind, |(snapshot, base, installed, identity)| RegisterImage {
+                name: identity.name,
+                description: identity.description,
+                snapshot: snapshot.id,
+                region: snapshot.region,
+                architecture: base.architecture,
+                base: base.id,
+                packages: installed.requested,
+            });
+        Ok([("fake".to_owned(), image)].into())
+    }
+}
