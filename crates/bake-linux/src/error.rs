@@ -76,7 +76,7 @@ pub enum SandboxError {
     #[error("this program cannot become a sandbox: `main` must begin with `bake_linux::enter_if_sandbox()`")]
     NoEntry,
     /// Not allowed to make namespaces.
-    #[error("not allowed to make namespaces; hint: run as root, in a container with `--privileged`")]
+    #[error("not allowed to make namespaces")]
     NotAllowed(#[source] Errno),
     /// A step of the setup failed.
     #[error(transparent)]
@@ -84,6 +84,16 @@ pub enum SandboxError {
     /// The child ended early.
     #[error(transparent)]
     Lost(#[from] SandboxLost),
+}
+
+impl SandboxError {
+    /// Says what to do next, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotAllowed(_) => Some("run as root; a container needs `--privileged`".into()),
+            Self::NoEntry | Self::System(_) | Self::Lost(_) => None,
+        }
+    }
 }
 
 /// Why a disk was not opened. Nothing on it has changed, except that a journal may have been replayed.
@@ -101,7 +111,7 @@ pub enum OpenError {
         report: String,
     },
     /// A program of the host is missing.
-    #[error("`{tool}` is not installed on this host; hint: install the package `{package}`")]
+    #[error("`{tool}` is not installed on this host")]
     MissingTool {
         /// The program.
         tool: String,
@@ -134,6 +144,17 @@ pub enum OpenError {
     Lost(#[from] SandboxLost),
 }
 
+impl OpenError {
+    /// Says what to do next, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::MissingTool { package, .. } => Some(format!("install it: `apt-get install {package}`")),
+            Self::Damaged { .. } => Some("repair the base image, or make it anew".into()),
+            Self::Layout(_) | Self::Mount { .. } | Self::Unusable { .. } | Self::System(_) | Self::Lost(_) => None,
+        }
+    }
+}
+
 /// Why something about the files of a root failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum RootError {
@@ -152,7 +173,7 @@ pub enum RootError {
         why: String,
     },
     /// The file does not fit into memory sensibly.
-    #[error("`{path}` has {size} bytes, more than can be read at once; hint: use `open_file`")]
+    #[error("`{path}` has {size} bytes, more than can be read at once")]
     TooLarge {
         /// The path inside the image.
         path: RootPath,
@@ -160,7 +181,7 @@ pub enum RootError {
         size: u64,
     },
     /// The root's filesystem is full.
-    #[error("the root is full: cannot write `{path}`; hint: grow the volume, or install less")]
+    #[error("the root is full: cannot write `{path}`")]
     Full {
         /// The path inside the image.
         path: RootPath,

@@ -78,7 +78,7 @@ pub enum LayoutError {
     NoRoot,
     /// More than one.
     #[error(
-        "the disk has {} filesystems that may be the root: {}; hint: name one by number or label",
+        "the disk has {} filesystems that may be the root: {}",
         candidates.len(),
         list(candidates)
     )]

@@ -90,7 +90,11 @@ impl Volumes for LinuxVolumes {
     }
 
     async fn open(&self, cx: StepContext, disk: Disk) -> StepResult<Box<dyn OpenVolume>> {
-        let sandbox = Sandbox::start(SandboxOptions::default()).await.permanent()?;
+        let sandbox = Sandbox::start(SandboxOptions::default()).await.map_err(|error| {
+            let hint = error.hint();
+            let error = StepError::permanent("cannot start the sandbox").because(error);
+            hint.into_iter().fold(error, StepError::hint)
+        })?;
         let opening = sandbox.open(disk.file, self.open_options());
         let root = tokio::select! {
             root = opening => root.map_err(|error| explain(error, &disk.path))?,
@@ -108,13 +112,12 @@ impl Volumes for LinuxVolumes {
 
 fn explain(error: bake_linux::OpenError, disk: &std::path::Path) -> StepError {
     use bake_linux::{LayoutError, OpenError};
-    let several = matches!(&error, OpenError::Layout(LayoutError::Ambiguous { .. }));
-    let error = Err::<(), _>(error).permanent().expect_err("made of an error");
-    let error = error.context(format!("cannot open the root on `{}`", disk.display()));
-    match several {
-        true => error.hint("say which one with `--partition NUMBER`"),
-        false => error,
-    }
+    let hint = match &error {
+        OpenError::Layout(LayoutError::Ambiguous { .. }) => Some("say which one with `--partition NUMBER`".to_owned()),
+        error => error.hint(),
+    };
+    let error = StepError::permanent(format!("cannot open the root on `{}`", disk.display())).because(error);
+    hint.into_iter().fold(error, StepError::hint)
 }
 
 struct LinuxVolume {

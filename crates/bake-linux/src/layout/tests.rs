@@ -111,7 +111,7 @@ fn a_marked_root_wins_and_a_separate_boot_does_not_count() {
     assert_eq!(two(&[LINUX, BOOT]).only().partition, Some(1));
     insta::assert_snapshot!(
         two(&[LINUX, LINUX]).refusal(),
-        @"the disk has 2 filesystems that may be the root: partition 1 (ext4, 1 MiB, `a`, `part-1`), partition 2 (ext4, 1 MiB, `b`, `part-2`); hint: name one by number or label"
+        @"the disk has 2 filesystems that may be the root: partition 1 (ext4, 1 MiB, `a`, `part-1`), partition 2 (ext4, 1 MiB, `b`, `part-2`)"
     );
 }
 
