@@ -226,7 +226,8 @@ fn a_cloud_that_lacks_what_a_finalizer_needs_is_refused_before_anything_runs() {
 fn a_block_device_that_cannot_open_the_clouds_volumes_is_refused() {
     assert!(hello(&Fakes::new()).0.composition.check().is_ok());
     let disk = tempfile::NamedTempFile::new().unwrap();
-    let refused = hello(&Fakes::with(FakeCloud::in_files(disk.path()))).0.composition.check().unwrap_err();
+    let refused =
+        hello(&Fakes::with(FakeCloud::new(&["base"]).in_files(disk.path()))).0.composition.check().unwrap_err();
     insta::assert_snapshot!(refused, @"the block device `fake` cannot open volumes of the cloud `fake`, which come as files");
 }
 

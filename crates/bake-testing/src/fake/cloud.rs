@@ -139,16 +139,16 @@ impl FakeCloud {
         Self { state: Arc::new(Mutex::new(state)), lacks: Lacks::Nothing }
     }
 
-    /// Makes a cloud with one base image, `base`, whose volumes are files: copies of this disk.
-    pub fn in_files(disk: &Path) -> Self {
-        let cloud = Self::new(&["base"]);
-        let mut state = cloud.state();
-        state.bases[0].size =
-            std::fs::metadata(disk).unwrap_or_else(|error| panic!("{}: {error}", disk.display())).len();
+    /// Makes volumes files instead: copies of this disk.
+    #[must_use]
+    pub fn in_files(self, disk: &Path) -> Self {
+        let size = std::fs::metadata(disk).unwrap_or_else(|error| panic!("{}: {error}", disk.display())).len();
         let folder = tempfile::Builder::new().prefix("bake-fake-").tempdir().expect("a temporary folder");
+        let mut state = self.state();
+        state.bases.iter_mut().for_each(|base| base.size = size);
         state.disks = Some(Disks { folder, base: disk.to_owned() });
         drop(state);
-        cloud
+        self
     }
 
     /// Takes a kind of change away.

@@ -14,6 +14,7 @@ mod root;
 mod volumes;
 
 pub use bench::{Baked, Fakes};
+pub(crate) use bench::{memory_folder, run_spec};
 pub use blockdevice::FakeBlockDevice;
 pub use cloud::{FakeCloud, Fault, Lacks};
 pub use finalizer::FakeFinalizer;

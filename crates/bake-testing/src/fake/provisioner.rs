@@ -9,8 +9,6 @@ use super::root::{Files, Reply};
 pub(super) const INSTALL: &str = "fake-install";
 /// A line for each installed package: name and version.
 const DATABASE: &str = "/var/lib/fake/packages";
-/// Where there is such a file, the package manager does nothing and says that all went well.
-pub(crate) const LIAR: &str = "/etc/fake-install-lies";
 
 /// What can be installed: name, versions, what it needs. As in [`packages::standard`](crate::packages::standard).
 const PACKAGES: [(&str, &[&str], &[&str]); 3] = [
@@ -23,6 +21,11 @@ const PACKAGES: [(&str, &[&str], &[&str]); 3] = [
 /// [`packages::standard`](crate::packages::standard). A package file is one that ends in `.fake` and holds `name=version`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FakeProvisioner;
+
+impl FakeProvisioner {
+    /// A file, path and content, that makes the package manager do nothing and say that all went well.
+    pub const LIAR: (&str, &str) = ("/etc/fake-install", "lie\n");
+}
 
 #[async_trait]
 impl Provisioner for FakeProvisioner {
@@ -88,7 +91,7 @@ fn split(wanted: &str) -> (&str, Option<&str>) {
 
 /// `fake-install NAME[=VERSION]…`: all or nothing.
 pub(super) fn run_install(words: &[&str], files: &mut Files) -> Reply {
-    if files.contains_key(LIAR) {
+    if files.contains_key(FakeProvisioner::LIAR.0) {
         return Reply::ok("0 newly installed\n");
     }
     let database = String::from_utf8_lossy(files.get(DATABASE).map_or(&[][..], Vec::as_slice)).into_owned();
