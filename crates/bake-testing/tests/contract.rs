@@ -23,19 +23,19 @@ fn disk() -> tempfile::NamedTempFile {
 
 #[tokio::test]
 async fn the_fake_cloud_keeps_the_contract() {
-    contract::cloud(FakeCloud::new).await;
+    contract::cloud(async |bases: &[&str]| FakeCloud::new(bases)).await;
 }
 
 #[tokio::test]
 async fn so_does_one_whose_volumes_are_files() {
     let disk = disk();
-    contract::cloud(|bases| FakeCloud::new(bases).in_files(disk.path())).await;
+    contract::cloud(async |bases: &[&str]| FakeCloud::new(bases).in_files(disk.path())).await;
 }
 
 #[tokio::test]
 async fn so_does_one_that_lacks_something() {
     for lacks in [Lacks::Snapshots, Lacks::Images, Lacks::Tags] {
-        contract::cloud(|bases| FakeCloud::new(bases).lacking(lacks)).await;
+        contract::cloud(async |bases: &[&str]| FakeCloud::new(bases).lacking(lacks)).await;
     }
 }
 

@@ -31,32 +31,32 @@ impl CloudWorld for crate::fake::FakeCloud {
 
 /// Tries what [`Cloud`] and [`Mutation`](bake_engine::Mutation) promise. `make` makes a world with base images of these
 /// names and nothing else.
-pub async fn cloud<W: CloudWorld>(make: impl Fn(&[&str]) -> W) {
+pub async fn cloud<W: CloudWorld>(make: impl AsyncFn(&[&str]) -> W) {
     promise("reads can be repeated and change nothing");
-    reads_change_nothing(&make(&[BASE])).await;
+    reads_change_nothing(&make(&[BASE]).await).await;
     promise("an unknown base image is an error that names it");
-    unknown_bases_are_named(&make(&[BASE])).await;
+    unknown_bases_are_named(&make(&[BASE]).await).await;
     promise("which of two base images is meant is never guessed");
-    nothing_is_guessed(&make(&["one", "two"])).await;
+    nothing_is_guessed(&make(&["one", "two"]).await).await;
     promise("kinds of change are named after the cloud");
-    kinds_are_named(&make(&[BASE]));
+    kinds_are_named(&make(&[BASE]).await);
 
     keeps_its_promises::<Volumes, W>(&make).await;
     keeps_its_promises::<Snapshots, W>(&make).await;
     keeps_its_promises::<Images, W>(&make).await;
 
     promise("a volume has its size, and its file if volumes are files");
-    volumes_have_their_size(&Ground::new(make(&[BASE])).await).await;
+    volumes_have_their_size(&Ground::new(make(&[BASE]).await).await).await;
     promise("a snapshot outlives its volume");
-    snapshots_outlive_their_volumes(&Ground::new(make(&[BASE])).await).await;
+    snapshots_outlive_their_volumes(&Ground::new(make(&[BASE]).await).await).await;
     promise("a snapshot that an image is made of is in use until the image is gone");
-    images_keep_their_snapshots(&Ground::new(make(&[BASE])).await).await;
+    images_keep_their_snapshots(&Ground::new(make(&[BASE]).await).await).await;
     promise("an image's name is given once");
-    names_are_given_once(&Ground::new(make(&[BASE])).await).await;
+    names_are_given_once(&Ground::new(make(&[BASE]).await).await).await;
     promise("tags are read back as they were set; others stay");
-    tags_are_read_back(&Ground::new(make(&[BASE])).await).await;
+    tags_are_read_back(&Ground::new(make(&[BASE]).await).await).await;
     promise("what carries tags says which run made it");
-    tags_tell_the_run(&Ground::new(make(&[BASE])).await).await;
+    tags_tell_the_run(&Ground::new(make(&[BASE]).await).await).await;
 }
 
 const BASE: &str = "a-base";
@@ -281,8 +281,8 @@ impl<K: Kind, W: CloudWorld> Trial<K, W> {
     }
 }
 
-async fn keeps_its_promises<K: Kind, W: CloudWorld>(make: &impl Fn(&[&str]) -> W) {
-    let trial = async || Trial::<K, W>::new(make(&[BASE])).await;
+async fn keeps_its_promises<K: Kind, W: CloudWorld>(make: &impl AsyncFn(&[&str]) -> W) {
+    let trial = async || Trial::<K, W>::new(make(&[BASE]).await).await;
     let word = K::WORD;
     let Some(first) = trial().await else { return promise(&format!("(it makes no {word})")) };
     assert_eq!(first.ground.process.resource(&first.run).keep, K::KEEP, "whether a {word} stays is wrong");

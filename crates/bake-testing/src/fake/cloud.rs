@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use bake_core::{Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, Medium, Region, Tags, Volume};
+use bake_core::{
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, Medium, Region, Tags, Volume, VolumeId,
+};
 use bake_engine::{Cancel, Mutations, StepContext, StepError, StepResult};
 use tempfile::TempDir;
 
@@ -175,6 +177,22 @@ impl FakeCloud {
     pub fn build(&self, mutations: &mut Mutations) -> Arc<dyn Cloud> {
         let kinds = kinds::register(self, self.lacks, mutations);
         Arc::new(Client { cloud: self.clone(), kinds })
+    }
+
+    /// Makes a volume of the first base image, as if somebody had made it long ago.
+    pub fn add_volume(&self) -> Volume {
+        let mut state = self.state();
+        let BaseImage { region, size, .. } = state.bases[0].clone();
+        let id = state.make(Thing {
+            kind: "volume",
+            region: region.clone(),
+            name: String::new(),
+            size,
+            token: String::new(),
+            uses: None,
+            tags: Tags::new(),
+        });
+        Volume { id: VolumeId::new(id), region, size }
     }
 
     /// Names all that was made and is not gone, such as `volume-1`.

@@ -1,0 +1,20 @@
+//! `tag_artifacts` keeps the contract of finalizers.
+
+use std::sync::Arc;
+
+use bake_core::Finalizer;
+use bake_testing::contract;
+use bake_testing::fake::FakeCloud;
+use finalizer_tag::{INFO, TagArtifacts};
+
+#[tokio::test(start_paused = true)]
+async fn tag_artifacts_keeps_the_contract() {
+    contract::finalizer(|cloud| Ok(Arc::new(TagArtifacts::new(cloud)?))).await;
+}
+
+#[test]
+fn it_is_what_the_catalog_says() {
+    let cloud = FakeCloud::new(&["base"]).build(&mut Default::default());
+    let finalizer = TagArtifacts::new(&*cloud).unwrap();
+    assert_eq!((finalizer.name(), Some(finalizer.stage())), (INFO.name, INFO.stage));
+}
