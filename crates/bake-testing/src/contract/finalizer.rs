@@ -14,12 +14,12 @@ const PLACE: &str = "placed";
 
 /// Tries what [`Finalizer`] promises, in sets of its own and behind others. `make` makes the plugin for a cloud.
 pub async fn finalizer(make: impl Fn(&dyn Cloud) -> Result<Arc<dyn Finalizer>, PlanError>) {
+    promise("it needs what it says it needs");
+    says_what_it_needs(&make);
     promise("a cloud that lacks what it needs is refused by name");
     refuses_a_cloud_by_name(&make);
     promise("planning twice gives the same steps and touches nothing");
     plans_without_a_touch(&make);
-    promise("it needs what it says it needs");
-    says_what_it_needs(&make);
     promise("images have stable names");
     names_images_stably(&make);
     promise("all that it makes can be taken back");
