@@ -12,6 +12,12 @@ fn usual(cloud: &dyn Cloud) -> Result<Vec<Vec<FinalizerUse>>, PlanError> {
     Ok(vec![vec![FakeFinalizer::register(cloud)?.placed()], vec![FakeFinalizer::tag(cloud)?.placed()]])
 }
 
+/// As usual, with two images of one snapshot.
+fn two_images(cloud: &dyn Cloud) -> Result<Vec<Vec<FinalizerUse>>, PlanError> {
+    let register = vec![FakeFinalizer::register(cloud)?.placed(), FakeFinalizer::register_another(cloud)?.placed()];
+    Ok(vec![register, vec![FakeFinalizer::tag(cloud)?.placed()]])
+}
+
 fn hello(fakes: &Fakes) -> (Bake, Mutations) {
     fakes.bake(&["hello-bake"], &usual).unwrap()
 }
@@ -24,7 +30,7 @@ fn ids(left: &[Left]) -> Vec<String> {
     left.iter().map(|left| left.made.as_ref().unwrap()["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A finished image with its snapshot, and what the run says that it left, are all there is.
+/// Finished images with their snapshot, and what the run says that it left, are all there is.
 #[track_caller]
 fn assert_no_leaks(fakes: &Fakes, baked: &Baked, when: &str) {
     let mut expected = ids(&baked.left);
@@ -33,6 +39,7 @@ fn assert_no_leaks(fakes: &Fakes, baked: &Baked, when: &str) {
         expected.extend([image.id.to_string(), snapshot.as_ref().unwrap().id.to_string()]);
     }
     expected.sort();
+    expected.dedup();
     assert_eq!(fakes.cloud.alive(), expected, "{when}: {:?}", baked.outcome);
     assert_eq!(fakes.volumes.open_now(), 0, "{when}: a volume is still open");
 }
@@ -71,7 +78,7 @@ async fn a_cloud_that_fails_at_any_call_leaves_nothing_unsaid() {
     for fault in Fault::ALL {
         for call in 0.. {
             let fakes = Fakes::with(FakeCloud::new(&["base"]).failing_at(call, fault));
-            let baked = run(&fakes, hello(&fakes)).await;
+            let baked = run(&fakes, fakes.bake(&["hello-bake"], &two_images).unwrap()).await;
             let calls = fakes.cloud.calls();
             if calls.len() <= call {
                 assert!(call > FEWEST_CALLS, "{calls:?}");
@@ -91,17 +98,25 @@ async fn a_cloud_that_fails_at_any_call_leaves_nothing_unsaid() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bake_that_is_cancelled_at_any_call_leaves_nothing() {
-    for call in 0.. {
-        let cancel = Cancel::new();
-        let fakes = Fakes::with(FakeCloud::new(&["base"]).cancelling_at(call, &cancel, 1));
-        let baked = fakes.run(hello(&fakes), cancel.clone(), OnFailure::TakeBack).await;
-        if cancel.level() == 0 {
-            assert!(call > FEWEST_CALLS, "{:?}", fakes.cloud.calls());
-            break;
+    // Whoever is cancelled does not ask again, so an answer that is lost then stays unknown until the run is taken back.
+    for fault in [None, Some(Fault::LostRequest), Some(Fault::LostReply)] {
+        for call in 0.. {
+            let cancel = Cancel::new();
+            let cloud = FakeCloud::new(&["base"]).cancelling_at(call, &cancel, 1);
+            let fakes = Fakes::with(match fault {
+                Some(fault) => cloud.failing_at(call, fault),
+                None => cloud,
+            });
+            let bake = fakes.bake(&["hello-bake"], &two_images).unwrap();
+            let baked = fakes.run(bake, cancel.clone(), OnFailure::TakeBack).await;
+            if cancel.level() == 0 {
+                assert!(call > FEWEST_CALLS, "{:?}", fakes.cloud.calls());
+                break;
+            }
+            let when = format!("cancelled at call {call}, `{}`, {fault:?}", fakes.cloud.calls()[call]);
+            assert_eq!(baked.left, [], "{when}");
+            assert_no_leaks(&fakes, &baked, &when);
         }
-        let when = format!("cancelled at call {call}, `{}`", fakes.cloud.calls()[call]);
-        assert_eq!(baked.left, [], "{when}");
-        assert_no_leaks(&fakes, &baked, &when);
     }
 }
 
@@ -229,6 +244,17 @@ fn a_block_device_that_cannot_open_the_clouds_volumes_is_refused() {
     let refused =
         hello(&Fakes::with(FakeCloud::new(&["base"]).in_files(disk.path()))).0.composition.check().unwrap_err();
     insta::assert_snapshot!(refused, @"the block device `fake` cannot open volumes of the cloud `fake`, which come as files");
+}
+
+#[test]
+fn a_group_waits_for_the_one_before() {
+    let fakes = Fakes::new();
+    let set = vec![vec![FakeFinalizer::look().placed()], vec![FakeFinalizer::nothing().placed()]];
+    let (bake, _) = fakes.bake(&["hello-bake"], &|_| Ok(set.clone())).unwrap();
+    let steps = &bake.plan().unwrap().plan.describe()["steps"];
+    assert_eq!(steps["finalize/fake_nothing/nothing"]["after"], serde_json::json!(["finalize/group 1"]));
+    assert_eq!(steps["finalize/group 1"]["after"], serde_json::json!(["finalize/fake_look/look"]));
+    assert_eq!(steps["finalize/fake_look/look"]["after"], serde_json::json!([]));
 }
 
 #[test]

@@ -92,6 +92,7 @@ async fn the_fake_provisioner_keeps_the_contract() {
 #[tokio::test(start_paused = true)]
 async fn fake_finalizers_keep_the_contract() {
     contract::finalizer(|cloud| Ok(Arc::new(FakeFinalizer::register(cloud)?))).await;
+    contract::finalizer(|cloud| Ok(Arc::new(FakeFinalizer::register_another(cloud)?))).await;
     contract::finalizer(|cloud| Ok(Arc::new(FakeFinalizer::tag(cloud)?))).await;
     contract::finalizer(|_| Ok(Arc::new(FakeFinalizer::look()))).await;
     contract::finalizer(|_| Ok(Arc::new(FakeFinalizer::nothing()))).await;

@@ -18,3 +18,9 @@ fn it_is_what_the_catalog_says() {
     let finalizer = TagArtifacts::new(&*cloud).unwrap();
     assert_eq!((finalizer.name(), Some(finalizer.stage())), (INFO.name, INFO.stage));
 }
+
+#[test]
+fn tags_alone_are_no_reason_for_a_snapshot() {
+    let cloud = FakeCloud::new(&["base"]).build(&mut Default::default());
+    assert!(!TagArtifacts::new(&*cloud).unwrap().needs().snapshot);
+}

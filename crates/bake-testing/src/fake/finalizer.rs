@@ -14,7 +14,8 @@ pub struct FakeFinalizer {
 }
 
 enum Does {
-    Register(MutationKind<RegisterImage, Image>),
+    /// The text goes behind the image's name.
+    Register(MutationKind<RegisterImage, Image>, &'static str),
     Tag(MutationKind<TagResource, Tagged>),
     LookAtSnapshot,
     Nothing,
@@ -24,9 +25,17 @@ enum Does {
 impl FakeFinalizer {
     /// Registers an image from the snapshot, as `fake_register`.
     pub fn register(cloud: &dyn Cloud) -> Result<Self, PlanError> {
-        let name = "fake_register";
+        Self::register_as(cloud, "fake_register", "")
+    }
+
+    /// Registers another image from the same snapshot, as `fake_register_another`.
+    pub fn register_another(cloud: &dyn Cloud) -> Result<Self, PlanError> {
+        Self::register_as(cloud, "fake_register_another", "-another")
+    }
+
+    fn register_as(cloud: &dyn Cloud, name: &'static str, suffix: &'static str) -> Result<Self, PlanError> {
         let kind = cloud.kinds().image.clone().ok_or_else(|| missing(name, cloud, "images"))?;
-        Ok(Self { name, does: Does::Register(kind) })
+        Ok(Self { name, does: Does::Register(kind, suffix) })
     }
 
     /// Tags the images that there are by then, as `fake_tag`.
@@ -68,19 +77,19 @@ impl Finalizer for FakeFinalizer {
 
     fn stage(&self) -> Stage {
         match self.does {
-            Does::Register(_) => Stage::Register,
+            Does::Register(..) => Stage::Register,
             Does::Tag(_) => Stage::Tag,
             Does::LookAtSnapshot | Does::Nothing | Does::Fail => Stage::Notify,
         }
     }
 
     fn needs(&self) -> Needs {
-        Needs { snapshot: matches!(self.does, Does::Register(_) | Does::LookAtSnapshot) }
+        Needs { snapshot: matches!(self.does, Does::Register(..) | Does::LookAtSnapshot) }
     }
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         match &self.does {
-            Does::Register(kind) => return self.plan_image(kind, bake, steps),
+            Does::Register(kind, suffix) => return self.plan_image(kind, suffix, bake, steps),
             Does::Tag(kind) => {
                 for (name, &image) in &bake.images {
                     steps.step(name).needs((image, bake.identity)).mutate(kind, |(image, identity)| TagResource {
@@ -114,20 +123,22 @@ impl FakeFinalizer {
     fn plan_image(
         &self,
         kind: &MutationKind<RegisterImage, Image>,
+        suffix: &'static str,
         bake: &BakeHandles,
         steps: &mut Steps<'_>,
     ) -> Result<Images, PlanError> {
         let inputs = (bake.snapshot(self.name)?, bake.base, bake.installed, bake.identity);
-        let image =
-            steps.step("image").needs(inputs).mutate(kind, |(snapshot, base, installed, identity)| RegisterImage {
-                name: identity.name,
+        let image = steps.step("image").needs(inputs).mutate(kind, move |(snapshot, base, installed, identity)| {
+            RegisterImage {
+                name: identity.name + suffix,
                 description: identity.description,
                 snapshot: snapshot.id,
                 region: snapshot.region,
                 architecture: base.architecture,
                 base: base.id,
                 packages: installed.requested,
-            });
-        Ok([("fake".to_owned(), image)].into())
+            }
+        });
+        Ok([(format!("fake{suffix}"), image)].into())
     }
 }
