@@ -40,7 +40,7 @@ fn assert_no_leaks(fakes: &Fakes, baked: &Baked, when: &str) {
     }
     expected.sort();
     expected.dedup();
-    assert_eq!(fakes.cloud.alive(), expected, "{when}: {:?}", baked.outcome);
+    assert_eq!(fakes.cloud.alive(), expected, "{when}: {:?}", baked.outcome.failures);
     assert_eq!(fakes.volumes.open_now(), 0, "{when}: a volume is still open");
 }
 
