@@ -155,3 +155,26 @@ fn an_epoch_stays_in_the_tag_and_out_of_the_name() {
     let shown: serde_json::Value = serde_json::from_str(&shown.succeeds().stdout).unwrap();
     assert_eq!(shown["tags"]["appversion"], "hello-bake-1:2.0-3");
 }
+
+#[test]
+fn a_finalizer_runs_only_when_its_predicate_holds() {
+    needs!(root(), loops(), fixtures());
+    let house = House::new();
+    let run = |predicate: &str| {
+        let set =
+            format!("finalizer_sets: {{ sometimes: [register_image, tag_artifacts: {{ when: \"{predicate}\" }}] }}\n");
+        house.rewrite(|text| set + &text.replace("  plugins:", "  finalizer_set: sometimes\n  plugins:"));
+        // A suffix of its own: the usual one is the time in seconds, and this is faster.
+        house.run(&["--suffix", &house.shelf("images").len().to_string(), "hello-bake"])
+    };
+    let tags = |said: &crate::house::Said| {
+        let shown = house.run(&["image", "show", &said.succeeds().image()[3], "--format", "json"]);
+        serde_json::from_str::<serde_json::Value>(&shown.succeeds().stdout).unwrap()["tags"].clone()
+    };
+    assert!(tags(&run("package.name == 'hello-bake'")).get("appversion").is_some());
+    assert!(tags(&run("arch == 'vax'")).get("appversion").is_none());
+    // A predicate that fails is no "no": the image is there, and the bake says what is missing.
+    run("package.nmae == 'x'").ends_with(21).tells("there is no `nmae` in `package`");
+    run("arch ==").ends_with(2).tells("tag_artifacts");
+    house.assert_clean();
+}

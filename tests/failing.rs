@@ -147,10 +147,7 @@ fn house_with_bad_tags(optional: bool) -> House {
     let set = format!(
         "finalizer_sets: {{ bad_tags: [register_image, tag_artifacts: {{ optional: {optional}, tags: {{ 'aws:mine': x }} }}] }}\n"
     );
-    let file = house.path().join("environments.yaml");
-    let written =
-        std::fs::read_to_string(&file).unwrap().replace("  plugins:", "  finalizer_set: bad_tags\n  plugins:");
-    std::fs::write(&file, set + &written).unwrap();
+    house.rewrite(|text| set + &text.replace("  plugins:", "  finalizer_set: bad_tags\n  plugins:"));
     house
 }
 

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 /// A folder to bake in. When the test ends it is removed, and the host must be as it was before.
 pub(crate) struct House {
     folder: TempDir,
+    environments: String,
     canary: Canary,
 }
 
@@ -47,8 +48,14 @@ impl House {
             folder.path().join("state").display(),
             folder.path().join("run").display(),
         );
-        std::fs::write(folder.path().join("environments.yaml"), environments).expect("a new folder can be written to");
-        Self { folder, canary }
+        std::fs::write(folder.path().join("environments.yaml"), &environments).expect("a new folder can be written to");
+        Self { folder, environments, canary }
+    }
+
+    /// Changes the environments as this house had them when it was new.
+    pub(crate) fn rewrite(&self, change: impl FnOnce(&str) -> String) {
+        std::fs::write(self.path().join("environments.yaml"), change(&self.environments))
+            .expect("the house can be written to");
     }
 
     pub(crate) fn path(&self) -> &Path {

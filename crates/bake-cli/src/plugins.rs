@@ -116,6 +116,9 @@ fn finalizers(environment: &Environment, cloud: &dyn Cloud) -> anyhow::Result<Ve
             finalizer: finalizer(&placed.plugin)?,
             optional: placed.optional,
             timeout: placed.timeout,
+            retry: placed.retry,
+            when: placed.when.as_ref().map(|when| when.text.clone()),
+            after: placed.after.iter().map(|after| after.text.clone()).collect(),
         })
     };
     environment.finalizer_set.groups.iter().map(|group| group.members.iter().map(place).collect()).collect()

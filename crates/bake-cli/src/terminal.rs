@@ -2,8 +2,9 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::Global;
 
@@ -15,13 +16,10 @@ pub(crate) fn start_logging(global: &Global) {
         (false, 1) => LevelFilter::DEBUG,
         (false, _) => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours(global))
-        .without_time()
-        .init();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours(global)).without_time();
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 /// Tells whether standard error may be coloured.

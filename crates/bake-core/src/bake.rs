@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bake_engine::{Handle, LiveGuard, Plan, Slot, StepContext, StepDefaults, StepResult, Steps, Undo, Verdict};
+use bake_engine::{Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefaults, StepResult, Steps, Undo, Verdict};
 
 use crate::identity::{IdentityTemplates, render_identity};
 use crate::plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner, Volumes,
 };
+use crate::template;
 use crate::{
     BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Sealed, Snapshot, Volume,
 };
@@ -39,8 +40,29 @@ pub struct FinalizerUse {
     pub finalizer: Arc<dyn Finalizer>,
     /// Its failure is reported, and the bake succeeds.
     pub optional: bool,
-    /// How long each of its steps may take.
+    /// How long each try of each of its steps may take.
     pub timeout: Option<Duration>,
+    /// How often each of its steps is tried again after a failure that may pass; the engine's own number if not set.
+    pub retry: Option<u32>,
+    /// A predicate on what is known after provisioning: it runs only if that holds.
+    pub when: Option<String>,
+    /// Members of the set that end, well or not, before it starts.
+    pub after: Vec<String>,
+}
+
+impl FinalizerUse {
+    /// Places a finalizer under a name, with nothing laid on it.
+    pub fn new(name: impl Into<String>, finalizer: Arc<dyn Finalizer>) -> Self {
+        Self {
+            name: name.into(),
+            finalizer,
+            optional: false,
+            timeout: None,
+            retry: None,
+            when: None,
+            after: Vec::new(),
+        }
+    }
 }
 
 /// A composition that cannot work.
@@ -116,6 +138,7 @@ pub fn to_take_back(verdict: Verdict, images: &[Image], on_failure: OnFailure) -
 impl Bake {
     /// Turns the bake into a graph of steps.
     pub fn plan(&self) -> Result<Planned, PlanError> {
+        self.check_predicates()?;
         let mut plan = Plan::new();
         let mut steps = plan.steps();
 
@@ -133,6 +156,16 @@ impl Bake {
         self.finalize(&mut steps, &mut handles)?;
         plan.check().map_err(|errors| PlanError::Graph(errors.to_string()))?;
         Ok(Planned { plan, handles })
+    }
+
+    fn check_predicates(&self) -> Result<(), PlanError> {
+        let with_predicate =
+            self.composition.finalizers.iter().flatten().filter_map(|placed| Some((placed, placed.when.as_ref()?)));
+        for (placed, predicate) in with_predicate {
+            template::check_predicate(predicate)
+                .map_err(|source| PlanError::Predicate { finalizer: placed.name.clone(), source })?;
+        }
+        Ok(())
     }
 
     /// The volume context: everything between making the volume and having it sealed.
@@ -195,7 +228,7 @@ impl Bake {
             let mark = steps.len();
             let mut made = Images::new();
             for placed in group {
-                let defaults = defaults(placed);
+                let defaults = self.defaults(placed, handles);
                 let mut own = steps.under(&placed.name).with(defaults);
                 made.extend(placed.finalizer.clone().plan(handles, &mut own)?);
             }
@@ -204,17 +237,26 @@ impl Bake {
         }
         Ok(())
     }
-}
 
-/// What the environment lays on every step of a finalizer; no plugin implements any of it.
-fn defaults(placed: &FinalizerUse) -> StepDefaults {
-    let mut defaults = StepDefaults::new().keep_going();
-    if placed.optional {
-        defaults = defaults.optional();
-    }
-    match placed.timeout {
-        Some(limit) => defaults.timeout(limit),
-        None => defaults,
+    /// What the environment lays on every step of a finalizer; no plugin implements any of it.
+    fn defaults(&self, placed: &FinalizerUse, handles: &BakeHandles) -> StepDefaults {
+        let mut defaults = StepDefaults::new().keep_going();
+        if placed.optional {
+            defaults = defaults.optional();
+        }
+        if let Some(limit) = placed.timeout {
+            defaults = defaults.timeout(limit);
+        }
+        if let Some(again) = placed.retry {
+            defaults = defaults.retry(Retry::attempts(again.saturating_add(1)));
+        }
+        if let Some(predicate) = placed.when.clone() {
+            let (text, templates) = (predicate.clone(), self.identity.clone());
+            let known = (handles.base, handles.installed);
+            defaults =
+                defaults.when(&text, known, move |(base, installed)| templates.decide(&predicate, &base, &installed));
+        }
+        placed.after.iter().fold(defaults, |defaults, other| defaults.after_path(&format!("finalize/{other}")))
     }
 }
 

@@ -51,6 +51,11 @@ impl IdentityTemplates {
         [&self.name, &self.description].into_iter().chain(self.tags.values()).try_for_each(|text| template::check(text))
     }
 
+    /// Decides a predicate on what is known after provisioning, such as `arch == 'x86_64'`.
+    pub(crate) fn decide(&self, predicate: &str, base: &BaseImage, installed: &Installed) -> StepResult<bool> {
+        template::holds(predicate, &self.values(base, installed)).permanent()
+    }
+
     fn values(&self, base: &BaseImage, installed: &Installed) -> serde_json::Value {
         let packages: Vec<_> = installed.requested.iter().map(package_values).collect();
         serde_json::json!({

@@ -25,6 +25,32 @@ pub(crate) fn render(template: &str, values: &serde_json::Value) -> Result<Strin
         .map_err(|error| TemplateError { template: template.into(), reason: explain(&error, template, values) })
 }
 
+/// Decides a predicate over the given values. What is neither yes nor no is an error.
+pub(crate) fn holds(predicate: &str, values: &serde_json::Value) -> Result<bool, TemplateError> {
+    let values = &Value::from(minijinja::value::Serde(values));
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let failed = |reason| TemplateError { template: predicate.into(), reason };
+    let expression = environment.compile_expression(predicate).map_err(|error| failed(error.to_string()))?;
+    let value =
+        expression.eval(values).map_err(|error| failed(explain(&error, &format!("{{{{ {predicate} }}}}"), values)))?;
+    match value.kind() {
+        minijinja::value::ValueKind::Bool => Ok(value.is_true()),
+        minijinja::value::ValueKind::Undefined => {
+            Err(failed(explain_missing(&format!("{{{{ {predicate} }}}}"), values)))
+        }
+        _ => Err(failed(format!("it gives `{value}`, which is neither true nor false"))),
+    }
+}
+
+/// Checks the syntax of a predicate alone.
+pub(crate) fn check_predicate(predicate: &str) -> Result<(), TemplateError> {
+    Environment::new()
+        .compile_expression(predicate)
+        .map(|_| ())
+        .map_err(|error| TemplateError { template: predicate.into(), reason: error.to_string() })
+}
+
 /// Checks the syntax alone, before anything is known.
 pub(crate) fn check(template: &str) -> Result<(), TemplateError> {
     Environment::new()
@@ -37,6 +63,14 @@ fn explain(error: &minijinja::Error, template: &str, values: &Value) -> String {
     if error.kind() != minijinja::ErrorKind::UndefinedError {
         return error.to_string();
     }
+    match explain_missing(template, values) {
+        nothing if nothing.is_empty() => error.to_string(),
+        missing => missing,
+    }
+}
+
+/// Names what a template asks for and the values do not have.
+fn explain_missing(template: &str, values: &Value) -> String {
     let environment = Environment::new();
     let missing = environment
         .template_from_str(template)
@@ -45,25 +79,21 @@ fn explain(error: &minijinja::Error, template: &str, values: &Value) -> String {
         .into_iter()
         .filter(|path| lookup(values, path).is_none_or(|value| value.is_undefined()))
         .collect::<std::collections::BTreeSet<_>>();
-    let mut lines: Vec<String> = missing.iter().map(|path| describe_missing(path, values)).collect();
-    if lines.is_empty() {
-        lines.push(error.to_string());
-    }
-    lines.join("; ")
+    missing.iter().map(|path| describe_missing(path, values)).collect::<Vec<_>>().join("; ")
 }
 
+/// Says which part of a path is the first that does not exist, and what exists there instead.
 fn describe_missing(path: &str, values: &Value) -> String {
-    let (parent, last) = path.rsplit_once('.').map_or((None, path), |(parent, last)| (Some(parent), last));
-    let place = match parent {
-        None => Some(values.clone()),
-        Some(parent) => lookup(values, parent),
-    };
-    let mut known: Vec<String> = place
-        .and_then(|value| value.try_iter().ok().map(|keys| keys.map(|key| key.to_string()).collect()))
-        .unwrap_or_default();
+    let ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
+    let exists = |path: &str| lookup(values, path).is_some_and(|value| !value.is_undefined());
+    let missing = ends.map(|end| &path[..end]).find(|path| !exists(path)).unwrap_or(path);
+    let (parent, last) = missing.rsplit_once('.').map_or((None, missing), |(parent, last)| (Some(parent), last));
+    let place = parent.map_or_else(|| Some(values.clone()), |parent| lookup(values, parent));
+    let names = place.and_then(|value| Some(value.try_iter().ok()?.map(|key| key.to_string()).collect::<Vec<_>>()));
+    let mut known = names.unwrap_or_default();
     known.sort();
     match (parent, known.is_empty()) {
-        (_, true) => format!("there is no `{path}`"),
+        (_, true) => format!("there is no `{missing}`"),
         (None, false) => format!("there is no `{last}`; there are: {}", known.join(", ")),
         (Some(parent), false) => format!("there is no `{last}` in `{parent}`; there are: {}", known.join(", ")),
     }
@@ -94,6 +124,17 @@ mod tests {
         assert_eq!(error.reason, "there is no `nmae` in `package`; there are: name, version");
         let error = render("{{ pakage }}", &values()).unwrap_err();
         assert_eq!(error.reason, "there is no `pakage`; there are: arch, package");
+    }
+
+    #[test]
+    fn a_predicate_says_yes_or_no_or_why_not() {
+        assert!(holds("arch == 'x86_64' and package.version != '1'", &values()).unwrap());
+        assert!(!holds("arch in ['aarch64']", &values()).unwrap());
+        let reason = |predicate| holds(predicate, &values()).unwrap_err().reason;
+        assert_eq!(reason("package.name"), "it gives `hello`, which is neither true nor false");
+        assert_eq!(reason("pakage.name == 'x'"), "there is no `pakage`; there are: arch, package");
+        assert_eq!(reason("package.nmae"), "there is no `nmae` in `package`; there are: name, version");
+        assert!(check_predicate("arch ==").is_err() && check_predicate("arch == 'x'").is_ok());
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let mut mutations = Mutations::new();
     let id = RunId::new(started);
     let bake = prepare(&arguments, &environment, request, &configuration.places, &mut mutations, &id, started)?;
-    let planned = bake.plan().map_err(|error| Advice::usage(error.to_string()))?;
+    let planned = bake.plan().map_err(|error| Advice::usage(format!("{:#}", anyhow::Error::new(error))))?;
     let handles = planned.handles.clone();
     let key = request_key(&bake, &environment);
     let _lock = configuration.places.lock_request(&key)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use bake_config::Stage;
 use bake_engine::{Handle, Outcome, StepResult, Steps};
 
+use crate::template::TemplateError;
 use crate::{BaseImage, Identity, Image, Installed, Snapshot};
 
 /// Images by a name that stays the same from run to run: `local`, `ebs`, `eu-west-1/ebs`.
@@ -29,6 +30,15 @@ pub enum PlanError {
         cloud: String,
         /// What it would need: `images`, `tags`.
         kind: &'static str,
+    },
+    /// A predicate that cannot be read.
+    #[error("the predicate of the finalizer `{finalizer}` cannot be read")]
+    Predicate {
+        /// Which finalizer.
+        finalizer: String,
+        /// What is wrong with it.
+        #[source]
+        source: TemplateError,
     },
     /// The graph itself is wrong.
     #[error("the plan is not sound: {0}")]

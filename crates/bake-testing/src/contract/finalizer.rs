@@ -46,7 +46,7 @@ fn lonely_bake(fakes: &Fakes, make: Make<'_>) -> Result<(Bake, Mutations), PlanE
 }
 
 fn placed(finalizer: Arc<dyn Finalizer>) -> FinalizerUse {
-    FinalizerUse { name: PLACE.into(), finalizer, optional: false, timeout: None }
+    FinalizerUse::new(PLACE, finalizer)
 }
 
 fn refuses_a_cloud_by_name(make: Make<'_>) {

@@ -62,7 +62,7 @@ impl FakeFinalizer {
 
     /// Places it in a set, under its own name; its failure fails the bake.
     pub fn placed(self) -> FinalizerUse {
-        FinalizerUse { name: self.name.into(), finalizer: Arc::new(self), optional: false, timeout: None }
+        FinalizerUse::new(self.name, Arc::new(self))
     }
 }
 
