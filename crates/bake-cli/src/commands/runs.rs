@@ -64,6 +64,9 @@ fn state(run: &RunRecord) -> &'static str {
 
 pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
     let places = Configuration::load(global)?.places;
+    if !places.journal().exists() {
+        return Err(unknown_run(&arguments.run).into());
+    }
     let view =
         Journal::read_only(&places.journal())?.view(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
     if arguments.output.format == Format::Json {
@@ -101,6 +104,10 @@ pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
 /// Takes a run back from the journal alone: its environment may have changed or be gone.
 pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow::Result<Exit> {
     let places = Configuration::load(global)?.places;
+    if !places.journal().exists() {
+        return Err(unknown_run(&arguments.run).into());
+    }
+    places.make()?;
     let journal = places.open_journal()?;
     let run = journal.run(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
     let _lock = places.lock_request(&run.request_key)?;
