@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use bake_engine::Failure;
+use bake_engine::{EngineError, Failure, JournalError};
 
 use crate::exit::Exit;
+use crate::terminal::tell;
 
 /// An error that knows the next move, or the exit code that belongs to it.
 #[derive(Debug)]
@@ -59,8 +60,14 @@ pub(crate) fn print(error: &anyhow::Error, otherwise: Exit) -> Exit {
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
     let details =
         step.map(|step| step.detail_lines().to_vec()).or_else(|| store.map(Failure::details)).unwrap_or_default();
-    eprint!("{}", describe("error", &chain, &details, hint.as_deref()));
-    advice.map_or(otherwise, |advice| advice.exit)
+    tell(&describe("error", &chain, &details, hint.as_deref()));
+    let is_journals = error.downcast_ref::<JournalError>().is_some()
+        || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Journal(_)));
+    match advice {
+        Some(advice) => advice.exit,
+        None if is_journals => Exit::Journal,
+        None => otherwise,
+    }
 }
 
 /// Writes an error as people read it.

@@ -3,6 +3,9 @@
 //! `main` reads the command line and hands over to a file in `commands/`, one for each subcommand. Everything that is
 //! printed, every exit code and the list of built-in plugins ([`plugins`]) live in this crate, and nothing else does.
 
+// Both panic when nobody reads: everything is said by `terminal`, which does not.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod cli;
 mod commands;
 mod configuration;
@@ -26,7 +29,9 @@ fn main() -> std::process::ExitCode {
         Err(error) => {
             // Help and version come this way too; clap knows which stream each belongs to.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            return error.print().map_or(Exit::Failed, |()| exit).into();
+            // A reader that went away has seen enough.
+            let _gone = error.print();
+            return exit.into();
         }
     };
     terminal::start_logging(&arguments.global);

@@ -64,6 +64,12 @@ impl Places {
         }
     }
 
+    /// Tells whether a request is being carried out right now. Somebody else's rights may hide that: then it says no.
+    pub(crate) fn is_locked(&self, request_key: &str) -> bool {
+        let file = File::open(self.request_lock(request_key));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// Returns the file whose lock says that a request is being carried out.
     fn request_lock(&self, request_key: &str) -> PathBuf {
         self.runtime.join("requests").join(request_key)

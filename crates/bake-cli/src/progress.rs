@@ -102,7 +102,7 @@ impl Screen {
             Self::Nothing => {}
             Self::Lines { verbose } => {
                 if let Some(line) = line(event, *verbose) {
-                    eprintln!("{line}");
+                    terminal::tell(&format!("{line}\n"));
                 }
             }
             Self::Spinners { all, running, verbose, colours } => {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::failure;
+use crate::terminal::tell;
 
 /// The whole story of one run.
 #[derive(Debug, Serialize)]
@@ -160,7 +161,7 @@ impl Report {
 
     /// Prints the end of the story to standard error.
     pub(crate) fn tell(&self, quiet: bool) {
-        eprint!("{}", self.text(quiet));
+        tell(&self.text(quiet));
     }
 
     fn text(&self, quiet: bool) -> String {

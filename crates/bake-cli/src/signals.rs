@@ -3,6 +3,8 @@
 use bake_engine::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::terminal::tell;
+
 /// Raises the level of `cancel` with every interrupt, termination or hang-up, for as long as the program runs.
 pub(crate) fn watch(cancel: &Cancel) -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -12,8 +14,8 @@ pub(crate) fn watch(cancel: &Cancel) -> std::io::Result<()> {
     tokio::spawn(async move {
         while next(&mut interrupt, &mut terminate, &mut hang_up).await.is_some() {
             match cancel.raise() {
-                1 => eprintln!("stopping: what was made is taken back; once more stops that too"),
-                2 => eprintln!("leaving things as they are; `bake runs` tells what there is"),
+                1 => tell("stopping: what was made is taken back; once more stops that too\n"),
+                2 => tell("leaving things as they are; `bake runs` tells what there is\n"),
                 // The user asked three times; guards would only delay it, and the kernel frees what the bake holds.
                 _ => leave_at_once(),
             }

@@ -29,6 +29,12 @@ pub(crate) fn colours(global: &Global) -> bool {
         && std::io::stderr().is_terminal()
 }
 
+/// Says something to people. A terminal that is gone, or a full disk behind it, must not end a bake.
+pub(crate) fn tell(text: &str) {
+    use std::io::Write;
+    let _gone = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// Writes to standard output. A reader that went away (`bake … | head`) is no error of ours.
 pub(crate) fn print_line(line: &str) -> anyhow::Result<()> {
     use std::io::Write;

@@ -100,8 +100,9 @@ pub(crate) fn render_identity(
     let name = legal_name(&render(&templates.name)?);
     let length = name.chars().count();
     if length > NAME_LIMIT {
+        let start: String = name.chars().take(NAME_LIMIT).collect();
         return Err(StepError::permanent(format!(
-            "the image name `{name}` has {length} characters, {NAME_LIMIT} are allowed"
+            "the image name `{start}…` has {length} characters, {NAME_LIMIT} are allowed"
         ))
         .hint("give a shorter one with `--name`, or a shorter `--suffix`"));
     }

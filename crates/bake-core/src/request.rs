@@ -73,11 +73,19 @@ pub enum RequestError {
         /// How many.
         count: usize,
     },
+    /// One package was asked for twice, perhaps in two versions.
+    #[error("`{name}` was named twice")]
+    Twice {
+        /// Which one.
+        name: String,
+    },
     /// The one that should name the image is not among them.
-    #[error("`{main}` should name the image, but it is not among the packages to install")]
+    #[error("`{main}` should name the image, but it is not among the packages to install: {packages}")]
     UnknownMain {
         /// As written.
         main: String,
+        /// What is to be installed.
+        packages: String,
     },
 }
 
@@ -114,6 +122,9 @@ impl PackageRequest {
     /// that a typo costs a second and not a bake. `main` may be left out where there is one package.
     pub fn parse(specs: &[String], main: Option<&str>, folder: &Path) -> Result<Self, RequestError> {
         let packages = specs.iter().map(|spec| parse_spec(spec, folder)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(twice) = named_twice(&packages) {
+            return Err(RequestError::Twice { name: twice.into() });
+        }
         let main = match (main, packages.len()) {
             (_, 0) => return Err(RequestError::Nothing),
             (None, 1) => 0,
@@ -122,7 +133,7 @@ impl PackageRequest {
                 .iter()
                 .zip(&packages)
                 .position(|(spec, parsed)| spec == wanted || is_named(parsed, wanted))
-                .ok_or_else(|| RequestError::UnknownMain { main: wanted.into() })?,
+                .ok_or_else(|| RequestError::UnknownMain { main: wanted.into(), packages: specs.join(" ") })?,
         };
         Ok(Self { packages, main })
     }
@@ -133,8 +144,25 @@ impl PackageRequest {
     }
 }
 
+fn named_twice(packages: &[PackageSpec]) -> Option<&str> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut names = packages.iter().filter_map(|spec| match spec {
+        PackageSpec::Name { name, .. } => Some(name.as_str()),
+        PackageSpec::File { path } => path.to_str(),
+    });
+    names.find(|name| !seen.insert(*name))
+}
+
+/// Tells whether a package is meant by a name: its own, or for a file its name on disk, `NAME_VERSION_ARCHITECTURE.deb` by
+/// custom.
 fn is_named(spec: &PackageSpec, wanted: &str) -> bool {
-    matches!(spec, PackageSpec::Name { name, .. } if name == wanted)
+    match spec {
+        PackageSpec::Name { name, .. } => name == wanted,
+        PackageSpec::File { path } => {
+            let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            file == wanted || file.split('_').next() == Some(wanted)
+        }
+    }
 }
 
 fn parse_spec(spec: &str, folder: &Path) -> Result<PackageSpec, RequestError> {
@@ -231,6 +259,21 @@ mod tests {
             assert!(matches!(&parse(spec).unwrap().packages[0], PackageSpec::File { path } if path.is_absolute()));
         }
         assert!(matches!(parse("./page.deb"), Err(RequestError::NotAPackage { .. })));
+    }
+
+    #[test]
+    fn a_package_is_asked_for_once() {
+        assert!(matches!(parse(&["a", "a=1"]), Err(RequestError::Twice { name }) if name == "a"));
+    }
+
+    #[test]
+    fn a_file_names_the_image_by_its_packages_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("mine_1.0_all.deb"), b"!<arch>\n").unwrap();
+        let specs = ["a".to_owned(), "./mine_1.0_all.deb".to_owned()];
+        for main in ["mine", "mine_1.0_all.deb", "./mine_1.0_all.deb"] {
+            assert_eq!(PackageRequest::parse(&specs, Some(main), folder.path()).unwrap().main, 1, "{main}");
+        }
     }
 
     #[test]

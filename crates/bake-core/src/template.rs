@@ -5,58 +5,78 @@
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+/// Instructions that one template may take: thousands of times what a name or a tag needs, and gone in a moment.
+const FUEL: u64 = 100_000;
+/// Longest text that a template may give, in bytes: no tag, name or description of any cloud is as long.
+const LONGEST: usize = 64 << 10;
+/// Characters of a template that an error shows.
+const SHOWN: usize = 200;
+
 /// A template that cannot be read or filled in.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot fill in the template `{template}`: {reason}")]
 pub struct TemplateError {
-    /// The template's text.
+    /// The template's text, or the beginning of a long one.
     pub template: String,
     /// What went wrong, in minijinja's words, with the names that exist where one was missing.
     pub reason: String,
 }
 
+impl TemplateError {
+    fn new(template: &str, reason: impl Into<String>) -> Self {
+        let template = match template.char_indices().nth(SHOWN) {
+            Some((end, _)) => format!("{}…", &template[..end]),
+            None => template.to_owned(),
+        };
+        Self { template, reason: reason.into() }
+    }
+}
+
+/// An environment in which nothing is guessed and nothing runs for ever.
+fn strict() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment
+}
+
 /// Renders one template over the given values.
 pub(crate) fn render(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
     let values = &Value::from(minijinja::value::Serde(values));
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment
+    let rendered = strict()
         .render_str(template, values)
-        .map_err(|error| TemplateError { template: template.into(), reason: explain(&error, template, values) })
+        .map_err(|error| TemplateError::new(template, explain(&error, template, values)))?;
+    match rendered.len() {
+        length if length <= LONGEST => Ok(rendered),
+        length => Err(TemplateError::new(template, format!("it gives {length} bytes, and {LONGEST} are allowed"))),
+    }
 }
 
 /// Decides a predicate over the given values. What is neither yes nor no is an error.
 pub(crate) fn holds(predicate: &str, values: &serde_json::Value) -> Result<bool, TemplateError> {
     let values = &Value::from(minijinja::value::Serde(values));
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let failed = |reason| TemplateError { template: predicate.into(), reason };
+    let as_template = format!("{{{{ {predicate} }}}}");
+    let failed = |reason: String| TemplateError::new(predicate, reason);
+    let environment = strict();
     let expression = environment.compile_expression(predicate).map_err(|error| failed(error.to_string()))?;
-    let value =
-        expression.eval(values).map_err(|error| failed(explain(&error, &format!("{{{{ {predicate} }}}}"), values)))?;
+    let value = expression.eval(values).map_err(|error| failed(explain(&error, &as_template, values)))?;
     match value.kind() {
         minijinja::value::ValueKind::Bool => Ok(value.is_true()),
-        minijinja::value::ValueKind::Undefined => {
-            Err(failed(explain_missing(&format!("{{{{ {predicate} }}}}"), values)))
-        }
+        minijinja::value::ValueKind::Undefined => Err(failed(explain_missing(&as_template, values))),
         _ => Err(failed(format!("it gives `{value}`, which is neither true nor false"))),
     }
 }
 
 /// Checks the syntax of a predicate alone.
 pub(crate) fn check_predicate(predicate: &str) -> Result<(), TemplateError> {
-    Environment::new()
-        .compile_expression(predicate)
-        .map(|_| ())
-        .map_err(|error| TemplateError { template: predicate.into(), reason: error.to_string() })
+    let compiled = Environment::new().compile_expression(predicate).map(|_| ());
+    compiled.map_err(|error| TemplateError::new(predicate, error.to_string()))
 }
 
 /// Checks the syntax alone, before anything is known.
 pub(crate) fn check(template: &str) -> Result<(), TemplateError> {
-    Environment::new()
-        .template_from_str(template)
-        .map(|_| ())
-        .map_err(|error| TemplateError { template: template.into(), reason: error.to_string() })
+    let parsed = Environment::new().template_from_str(template).map(|_| ());
+    parsed.map_err(|error| TemplateError::new(template, error.to_string()))
 }
 
 fn explain(error: &minijinja::Error, template: &str, values: &Value) -> String {
@@ -135,6 +155,16 @@ mod tests {
         assert_eq!(reason("pakage.name == 'x'"), "there is no `pakage`; there are: arch, package");
         assert_eq!(reason("package.nmae"), "there is no `nmae` in `package`; there are: name, version");
         assert!(check_predicate("arch ==").is_err() && check_predicate("arch == 'x'").is_ok());
+    }
+
+    #[test]
+    fn no_template_runs_for_ever_or_gives_a_flood() {
+        let twice = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+        let endless = render(twice, &values()).unwrap_err();
+        assert!(endless.reason.contains("fuel"), "{endless}");
+        let flood = render("{{ 'x' * 100000 }}", &values()).unwrap_err();
+        assert_eq!(flood.reason, "it gives 100000 bytes, and 65536 are allowed");
+        assert_eq!(render(&"{{".repeat(1000), &values()).unwrap_err().template.chars().count(), SHOWN + 1);
     }
 
     #[test]

@@ -25,9 +25,7 @@ pub enum Cloned {
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
     /// The disk of the copy is full.
-    #[error(
-        "the disk is full after {written} of {needed} bytes"
-    )]
+    #[error("the disk is full after {written} of {needed} bytes")]
     Full {
         /// How much was written.
         written: u64,

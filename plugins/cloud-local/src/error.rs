@@ -174,6 +174,9 @@ pub enum StoreError {
         /// What it is.
         found: String,
     },
+    /// The target of an export is a device, a pipe, a link or a folder.
+    #[error("`{}` is no plain file, and will not be replaced by one", .0.display())]
+    NotAFile(PathBuf),
     /// The target of an export is there already.
     #[error("`{}` is there already", .0.display())]
     Exists(PathBuf),
@@ -229,6 +232,7 @@ impl Failure for StoreError {
             | Self::NotImportable { .. }
             | Self::Checksum { .. }
             | Self::Exists(_)
+            | Self::NotAFile(_)
             | Self::CannotCreate { .. }
             | Self::PartitionTable { .. } => Class::Permanent,
         }
@@ -257,6 +261,7 @@ impl Failure for StoreError {
             }
             Self::NotImportable { hint, .. } => return hint.map(Into::into),
             Self::CannotCreate { hint, .. } => return hint.clone(),
+            Self::NotAFile(_) => "choose a path where there is nothing yet, or a plain file".into(),
             Self::Exists(_) => "choose another file, or pass `--force` to replace it".into(),
             Self::RegionName(_)
             | Self::Name { .. }

@@ -48,6 +48,10 @@ impl Store {
     ) -> StoreResult<ImageRecord> {
         let image = self.image(region, wanted)?;
         let disk = self.disk_of(region, &image.id)?;
+        // Replacing a device or a pipe by a file would damage this machine, whatever the caller allows.
+        if fs::symlink_metadata(to).is_ok_and(|there| !there.is_file()) {
+            return Err(StoreError::NotAFile(to.to_owned()));
+        }
         if if_there == IfThere::Refuse && fs::symlink_metadata(to).is_ok() {
             return Err(StoreError::Exists(to.to_owned()));
         }

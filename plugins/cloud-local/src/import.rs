@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bake_core::{Architecture, Region};
-use bake_linux::HostCommand;
+use bake_linux::{HostCommand, HostError};
 use sha2::{Digest, Sha256};
 
 use crate::bases::NewBase;
@@ -37,6 +38,8 @@ const SMALLEST: u64 = 1 << 20;
 /// Largest disk: ext4's largest file. A header that claims more is broken or hostile.
 const LARGEST: u64 = 16 << 40;
 const SECTOR: u64 = 512;
+/// What `qemu-img check` ends with if it found clusters that nobody uses, and nothing else (qemu-img(1)).
+const LEAKS_ONLY: i32 = 3;
 
 impl Store {
     /// Copies a disk file into the store as a base image.
@@ -67,7 +70,10 @@ impl Store {
                 let (from, to) = (file.clone(), draft.disk());
                 blocking(move || copy_raw(&from, &to)).await?;
             }
-            DiskFormat::Qcow2 => convert_qcow2(&file, &draft.disk()).await?,
+            DiskFormat::Qcow2 => {
+                check_qcow2(&file).await?;
+                convert_qcow2(&file, &draft.disk()).await?;
+            }
         }
         let store = self.clone();
         blocking(move || draft.finish(&store)).await
@@ -77,7 +83,9 @@ impl Store {
 /// Looks at a file before anything is done with it.
 fn check_file(path: &Path, wanted: Option<DiskFormat>) -> StoreResult<DiskFormat> {
     let refuse = |reason: String, hint| StoreError::NotImportable { path: path.to_owned(), reason, hint };
-    let file = File::open(path).map_err(StoreError::io("open", path))?;
+    // Not blocking: opening a pipe would wait for somebody to write to it.
+    let opened = File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = opened.map_err(StoreError::io("open", path))?;
     let about = file.metadata().map_err(StoreError::io("look at", path))?;
     if !about.is_file() {
         return Err(refuse("it is no regular file".into(), None));
@@ -235,6 +243,24 @@ fn sha256(path: &Path) -> io::Result<String> {
 fn copy_raw(from: &Path, to: &Path) -> StoreResult<()> {
     let file = File::create_new(to).map_err(StoreError::io("create the disk", to))?;
     disk::copy(from, &file, to, |_, _| true)
+}
+
+/// Refuses a file whose tables point to what is not there: a download that broke off, for the most part.
+///
+/// `qemu-img convert` reads such ranges as zeros and reports success.
+async fn check_qcow2(file: &Path) -> StoreResult<()> {
+    let check = HostCommand::new("qemu-img").args(["check", "-q", "-f", "qcow2"]).arg(file).time_limit(CONVERT_LIMIT);
+    match check.run().await {
+        Ok(_) => Ok(()),
+        // Space that nobody uses: wasteful, and harmless.
+        Err(HostError::Failed { status, .. }) if status.code() == Some(LEAKS_ONLY) => Ok(()),
+        Err(HostError::Failed { .. }) => Err(StoreError::NotImportable {
+            path: file.to_owned(),
+            reason: "its tables are damaged, or it is not complete".into(),
+            hint: Some("download it again; `qemu-img check FILE` says more"),
+        }),
+        Err(source) => Err(StoreError::Program { action: "check the qcow2 file", source }),
+    }
 }
 
 async fn convert_qcow2(from: &Path, to: &Path) -> StoreResult<()> {

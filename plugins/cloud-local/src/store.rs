@@ -238,6 +238,8 @@ pub(crate) fn check_name(name: &str) -> StoreResult<()> {
         "it is empty"
     } else if name.chars().count() > NAME_LIMIT {
         "it has more than 128 characters"
+    } else if name.starts_with(['-', '.']) {
+        "it begins like an option or a hidden file"
     } else if name.chars().any(char::is_control) {
         "it has control characters"
     } else if Shelf::ALL.iter().any(|shelf| shelf.is_id(name)) {

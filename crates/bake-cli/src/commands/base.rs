@@ -8,7 +8,7 @@ use crate::cli::{Format, Global, Output};
 use crate::commands::image::ExportFormat;
 use crate::configuration::Configuration;
 use crate::failure::Advice;
-use crate::terminal::print_line;
+use crate::terminal::{print_line, tell};
 
 /// List, make and import base images of the local cloud
 #[derive(Debug, clap::Subcommand)]
@@ -160,8 +160,8 @@ pub(crate) async fn until_interrupted<T>(work: impl Future<Output = T>) -> anyho
 fn listener(global: &Global) -> impl Fn(Progress<'_>) + Send + Sync + use<> {
     let (quiet, verbose) = (global.quiet, global.verbose > 0);
     move |progress| match progress {
-        Progress::Doing(what) if !quiet => eprintln!("  {what}"),
-        Progress::Line(line) if verbose => eprintln!("    {line}"),
+        Progress::Doing(what) if !quiet => tell(&format!("  {what}\n")),
+        Progress::Line(line) if verbose => tell(&format!("    {line}\n")),
         _ => {}
     }
 }

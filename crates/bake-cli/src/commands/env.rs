@@ -40,8 +40,10 @@ fn list(output: Output, configuration: &Configuration) -> anyhow::Result<()> {
     let default = configuration.config.default_environment().map(|name| name.text.as_str());
     for name in configuration.config.environments() {
         let is_default = default == Some(name);
+        let built = configuration.config.environment(name).is_ok();
         print_line(&match output.format {
-            Format::Json => serde_json::json!({ "name": name, "default": is_default }).to_string(),
+            Format::Json => serde_json::json!({ "name": name, "default": is_default, "built": built }).to_string(),
+            Format::Text if !built => format!("{name} (not in this build)"),
             Format::Text if is_default => format!("{name} (default)"),
             Format::Text => name.to_owned(),
         })?;

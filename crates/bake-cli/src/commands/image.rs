@@ -11,7 +11,7 @@ use crate::terminal::print_line;
 /// List, show, export and remove images of the local cloud
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ImageCommand {
-    /// List the images, the oldest first
+    /// List the images, the newest first
     List {
         #[command(flatten)]
         region: RegionArgs,

@@ -1,6 +1,7 @@
 use bake_config::{Built, PluginInfo};
 
 use crate::cli::{Format, Output};
+use crate::failure::Advice;
 use crate::plugins;
 use crate::terminal::print_line;
 
@@ -16,6 +17,12 @@ pub(crate) struct PluginsArgs {
 pub(crate) fn run(arguments: PluginsArgs) -> anyhow::Result<()> {
     let catalog = plugins::catalog();
     let wanted = |info: &&PluginInfo| arguments.name.as_deref().is_none_or(|name| info.name == name);
+    if let Some(name) = arguments.name.as_deref().filter(|_| !catalog.iter().any(|info| wanted(&info))) {
+        let names: Vec<_> = catalog.iter().map(|info| info.name).collect();
+        return Err(Advice::usage(format!("there is no plugin `{name}`"))
+            .hint(format!("known: {}", names.join(", ")))
+            .into());
+    }
     for info in catalog.iter().filter(wanted) {
         match arguments.output.format {
             Format::Json => print_line(&json(info).to_string())?,

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::cli::{Format, Global, Output};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::failure::Advice;
+use crate::failure::{self, Advice};
 use crate::places::Places;
 use crate::plugins::{self, Overrides};
 use crate::progress::{self, Watcher};
@@ -141,8 +141,14 @@ fn parse_request(arguments: &RunArgs) -> anyhow::Result<PackageRequest> {
 
 /// A report that cannot be written is found out now, not after an hour.
 fn refuse_unwritable(arguments: &RunArgs) -> anyhow::Result<()> {
+    if arguments.result.is_some() && arguments.result == arguments.properties {
+        return Err(Advice::usage("`--result` and `--properties` name the same file").into());
+    }
     for file in [&arguments.result, &arguments.properties].into_iter().flatten() {
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+        if file.is_dir() {
+            return Err(Advice::usage(format!("`{}` cannot be written: it is a folder", file.display())).into());
+        }
         if !folder.is_dir() {
             return Err(
                 Advice::usage(format!("`{}` cannot be written: there is no such folder", file.display())).into()
@@ -178,6 +184,9 @@ fn prepare(
     for spec in &request.packages {
         composition.provisioner.accepts(spec).map_err(Advice::usage)?;
     }
+    if arguments.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
+        return Err(Advice::usage("the name after `--name` is empty").into());
+    }
     let identity = identity(arguments, environment, id, started);
     identity.check().map_err(|error| Advice::usage(error.to_string()))?;
     let base = BaseQuery { wanted: arguments.base.clone(), region: arguments.region.as_deref().map(Region::from) };
@@ -186,8 +195,7 @@ fn prepare(
 
 /// The templates of names and tags, with the values that are known now: built-in, then the environment's, then flags.
 fn identity(arguments: &RunArgs, environment: &Environment, id: &RunId, started: jiff::Timestamp) -> IdentityTemplates {
-    let user =
-        ["SUDO_USER", "USER"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "unknown".into());
+    let user = ["SUDO_USER", "USER"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "root".into());
     let built_in = [("suffix", started.strftime("%Y%m%d%H%M%S").to_string()), ("creator", user)];
     let written = environment.vars.iter().map(|(name, var)| (name.as_str(), var.text.clone()));
     let flags = [("suffix", &arguments.suffix), ("creator", &arguments.creator)];
@@ -277,9 +285,13 @@ fn deliver(global: &Global, arguments: &RunArgs, report: &Report) -> anyhow::Res
     if let Some(file) = &arguments.properties {
         Report::write(file, &report.properties())?;
     }
-    match arguments.output.format {
-        Format::Json => print_line(&json)?,
-        Format::Text => report.id_lines().try_for_each(|line| print_line(&line))?,
+    let printed = match arguments.output.format {
+        Format::Json => print_line(&json),
+        Format::Text => report.id_lines().try_for_each(|line| print_line(&line)),
+    };
+    // What was baked was baked: that nobody could be told is an error to show, and no other end.
+    if let Err(error) = printed {
+        failure::print(&error.context("cannot write to standard output"), report.exit);
     }
     Ok(report.exit)
 }

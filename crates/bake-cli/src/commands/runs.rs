@@ -11,9 +11,11 @@ use crate::exit::Exit;
 use crate::failure::Advice;
 use crate::places::Places;
 use crate::plugins;
-use crate::terminal::print_line;
+use crate::terminal::{print_line, tell};
 
 /// List the runs that the journal knows
+///
+/// An unfinished run is one whose `bake` was killed: `bake teardown RUN` takes back what it has made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunsArgs {
     #[command(flatten)]
@@ -47,14 +49,16 @@ pub(crate) fn list(global: &Global, arguments: RunsArgs) -> anyhow::Result<()> {
                 "run": run.id, "started": run.started, "finished": run.finished, "title": run.title, "verdict": run.verdict,
             })
             .to_string(),
-            Format::Text => format!("{} {:<10} {}", run.id, state(&run), run.title),
+            Format::Text => format!("{} {:<10} {}", run.id, state(&run, &places), run.title),
         })?;
     }
     Ok(())
 }
 
-fn state(run: &RunRecord) -> &'static str {
+fn state(run: &RunRecord, places: &Places) -> &'static str {
     match run.verdict {
+        // The lock ends with the process: whoever holds it is baking.
+        None if places.is_locked(&run.request_key) => "running",
         None => "unfinished",
         Some(Verdict::Done) => "baked",
         Some(Verdict::Failed | Verdict::Poisoned) => "failed",
@@ -82,21 +86,21 @@ pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
             .collect();
         return print_line(
             &serde_json::json!({
-                "run": view.run.id, "title": view.run.title, "state": state(&view.run), "steps": steps, "resources": made,
+                "run": view.run.id, "title": view.run.title, "state": state(&view.run, &places), "steps": steps, "resources": made,
             })
             .to_string(),
         );
     }
-    print_line(&format!("{} {} {}", view.run.id, state(&view.run), view.run.title))?;
+    print_line(&format!("{} {} {}", view.run.id, state(&view.run, &places), view.run.title))?;
     for step in &view.steps {
-        print_line(&format!("  step {:<40} {:?}", step.path, step.state))?;
+        print_line(&format!("  step {:<40} {}", step.path, word(&step.state)))?;
         for sentence in step.error.iter().flat_map(|error| &error.chain) {
             print_line(&format!("       {sentence}"))?;
         }
     }
     for made in view.resources.iter().filter(|made| made.state != ResourceState::NotMade) {
         let what = made.made.as_ref().map(ToString::to_string).unwrap_or_default();
-        print_line(&format!("  made {:<18} {:?} {what}", made.kind, made.state))?;
+        print_line(&format!("  made {:<18} {} {what}", made.kind, word(&made.state)))?;
     }
     Ok(())
 }
@@ -117,7 +121,7 @@ pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow
     let left = engine.undo(&arguments.run, Undo::Everything, cancel).await?;
     engine.close(&arguments.run, run.verdict.unwrap_or(Verdict::Cancelled)).await?;
     for left in &left {
-        eprintln!("left: {} {} ({})", left.kind, left.made.clone().unwrap_or_default(), left.reason);
+        tell(&format!("left: {} {} ({})\n", left.kind, left.made.clone().unwrap_or_default(), left.reason));
     }
     Ok(if left.is_empty() { Exit::Done } else { Exit::FailedWithLeftovers })
 }
@@ -126,6 +130,14 @@ fn mutations(places: &Places) -> anyhow::Result<Mutations> {
     let mut mutations = Mutations::new();
     plugins::register_all(places, &mut mutations)?;
     Ok(mutations)
+}
+
+/// The word that journal and JSON have for a state.
+fn word(state: &impl serde::Serialize) -> String {
+    match serde_json::to_value(state) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => "unfinished".into(),
+    }
 }
 
 fn unknown_run(run: &RunId) -> Advice {

@@ -75,7 +75,7 @@ impl Writer {
             }
             Err(error) => {
                 // Not tried again: after a failed sync the kernel may call pages clean that never reached the disk.
-                tracing::error!(%error, "the journal cannot be written");
+                tracing::debug!(%error, "the journal cannot be written");
                 let _first_reason_stays = self.poison.set(error.to_string());
                 Some(self.refuse(group))
             }
