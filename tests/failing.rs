@@ -197,3 +197,35 @@ fn a_journal_that_cannot_be_written_stops_the_bake() {
     said.tells("journal");
     house.assert_clean();
 }
+
+#[test]
+fn a_journal_that_is_none_has_an_exit_code_of_its_own() {
+    needs!(root(), fixtures());
+    let house = House::empty(&standard());
+    let state = house.path().join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(state.join("journal.db"), "this is no database, and long enough to be seen as none\n".repeat(100))
+        .unwrap();
+    let run = "20260301-101500-k3f9";
+    for words in [&["hello-bake"][..], &["runs"], &["show", run], &["teardown", run]] {
+        house.run(words).ends_with(74).tells("journal");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_changes_nothing() {
+    needs!(root(), loops(), fixtures());
+    let house = House::new();
+    // Both streams go to a pipe whose reader ends at once, and to a disk that is full.
+    for (suffix, streams) in [("gone", "2>&1 | head -c 0"), ("full", ">/dev/full 2>/dev/full")] {
+        let script = format!("(\"$1\" --suffix {suffix} hello-bake; echo \"code $?\" >code) {streams}");
+        let ran = std::process::Command::new("sh")
+            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_bake")])
+            .current_dir(house.path())
+            .status();
+        assert!(ran.unwrap().success());
+        assert_eq!(std::fs::read_to_string(house.path().join("code")).unwrap(), "code 0\n", "{streams}");
+    }
+    assert_eq!(house.shelf("images").len(), 2);
+    house.assert_clean();
+}

@@ -149,6 +149,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn devices_and_links_are_never_replaced() {
+        let shop = Shop::new();
+        shop.baked("hello");
+        let link = shop.folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+        for target in [Path::new("/dev/full"), &link] {
+            let error = export(&shop, DiskFormat::Raw, target, IfThere::Replace).await.unwrap_err();
+            assert!(matches!(error, StoreError::NotAFile(_)), "{error}");
+        }
+        assert!(!fs::metadata("/dev/full").unwrap().is_file() && link.is_symlink());
+    }
+
+    #[tokio::test]
     async fn a_failed_export_leaves_nothing() {
         let shop = Shop::new();
         shop.baked("hello");

@@ -378,6 +378,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_qcow2_file_that_broke_off_is_refused() {
+        if lacks("qemu-img") {
+            return;
+        }
+        let shop = Shop::new();
+        let raw = shop.file("disk.raw", &[7; 4 << 20]);
+        let whole = shop.folder.path().join("disk.qcow2");
+        qemu_img(&["convert", "-f", "raw", "-O", "qcow2"], &[&raw, &whole]);
+        let bytes = fs::read(&whole).unwrap();
+        let part = shop.file("part.qcow2", &bytes[..bytes.len() / 2]);
+        let error = import(&shop, &part, None).await.unwrap_err();
+        assert!(message(&error).contains("it is not complete"), "{error}");
+        assert!(shop.store.bases(&shop.region).unwrap().is_empty());
+        import(&shop, &whole, None).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_pipe_is_refused_and_not_waited_for() {
+        let shop = Shop::new();
+        let pipe = shop.folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let error = import(&shop, &pipe, None).await.unwrap_err();
+        assert!(message(&error).contains("it is no regular file"), "{error}");
+    }
+
+    #[tokio::test]
     async fn a_wrong_checksum_leaves_nothing() {
         let shop = Shop::new();
         let error = import(&shop, &sparse_disk(&shop), Some("00")).await.unwrap_err();
