@@ -178,3 +178,19 @@ fn a_finalizer_runs_only_when_its_predicate_holds() {
     run("arch ==").ends_with(2).tells("tag_artifacts");
     house.assert_clean();
 }
+
+#[test]
+fn no_image_has_the_identity_of_a_machine() {
+    needs!(root(), loops(), fixtures());
+    let folder = tempfile::tempdir().unwrap();
+    let make = "mkdir -p /var/lib/dbus\necho 0123456789abcdef0123456789abcdef >/etc/machine-id\n\
+                cp /etc/machine-id /var/lib/dbus/machine-id\n";
+    let package = bake_testing::packages::Deb::new("identity-bake", "1.0").postinst(make);
+    let house = House::with(&Repository::create(folder.path(), &[package]), &DiskOptions::default().size_mib(256));
+    let [.., name] = house.run(&["identity-bake"]).succeeds().image();
+    image::inspect(&house.export(&name), |root| {
+        assert_eq!(root.text("/etc/machine-id"), "");
+        assert!(!root.has("/var/lib/dbus/machine-id"));
+    });
+    house.assert_clean();
+}

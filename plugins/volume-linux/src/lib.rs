@@ -2,6 +2,8 @@
 //!
 //! Start with [`LinuxVolumes`]. All the work is done by `bake-linux`; this crate is its face towards the domain.
 
+mod identity;
+
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -14,6 +16,8 @@ use bake_linux::{
     SandboxOptions, SealOptions, Space,
 };
 use serde::Deserialize;
+
+use crate::identity::MachineIdentity;
 
 /// What may be written about this plugin in `environments.yaml`.
 pub const INFO: PluginInfo = PluginInfo {
@@ -106,7 +110,9 @@ impl Volumes for LinuxVolumes {
             Some(number) => format!("root: {} on partition {number} of `{}`", filesystem.kind, disk.path.display()),
             None => format!("root: {} on the whole of `{}`", filesystem.kind, disk.path.display()),
         });
-        Ok(Box::new(LinuxVolume { root: SandboxRoot(root) }))
+        let mut root = SandboxRoot(root);
+        let identity = MachineIdentity::of(&mut root).await?;
+        Ok(Box::new(LinuxVolume { root, identity }))
     }
 }
 
@@ -122,6 +128,8 @@ fn explain(error: bake_linux::OpenError, disk: &std::path::Path) -> StepError {
 
 struct LinuxVolume {
     root: SandboxRoot,
+    /// What the base had.
+    identity: MachineIdentity,
 }
 
 #[async_trait]
@@ -130,7 +138,8 @@ impl OpenVolume for LinuxVolume {
         &mut self.root
     }
 
-    async fn seal(self: Box<Self>, cx: StepContext) -> StepResult<Vec<String>> {
+    async fn seal(mut self: Box<Self>, cx: StepContext) -> StepResult<Vec<String>> {
+        self.identity.forget_new(&mut self.root, &cx).await?;
         let sealed = self.root.0.seal(SealOptions::default()).await.permanent()?;
         if let bake_linux::Check::Skipped(reason) = &sealed.check {
             cx.log(&format!("the filesystem was not checked: {reason}"));
@@ -175,5 +184,11 @@ impl Root for SandboxRoot {
 
     async fn space(&mut self) -> Result<Space, RootError> {
         self.0.space().await
+    }
+}
+
+impl SandboxRoot {
+    async fn remove(&mut self, path: &RootPath) -> Result<u64, RootError> {
+        self.0.remove(path).await
     }
 }
