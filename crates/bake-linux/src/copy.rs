@@ -7,10 +7,11 @@ use std::ops::Range;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use crate::kernel;
 use crate::wire::retry;
 
-/// Between two reports of progress.
-const STEP: u64 = 64 << 20;
+/// Between two reports of progress, and between two beginnings to write to the disk.
+const STEP: u64 = 16 << 20;
 
 /// How a file was cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,8 @@ fn copy_data(from: &File, to: &File, mut progress: impl FnMut(u64, u64)) -> Resu
                 Some(libc::ENOSPC | libc::EDQUOT) => CloneError::Full { written, needed },
                 _ => CloneError::System(error),
             })?;
+            // Whoever attaches the copy waits for the disk to have all of it: better it begins now.
+            kernel::start_writing(to, at, copied);
             at += copied;
             written += copied;
             progress(written, needed);

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
 
 use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -58,6 +59,13 @@ pub(crate) fn wait_with_usage(child: Pid) -> io::Result<Ended> {
 pub(crate) fn adopt_descriptor(number: i32) -> OwnedFd {
     // SAFETY: called once, first thing in the sandbox, where that number is ours by construction.
     unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// Starts to write a range of a file to its disk, and does not wait for it. That it cannot is of no consequence.
+pub(crate) fn start_writing(file: &File, at: u64, length: u64) {
+    let (Ok(at), Ok(length)) = (i64::try_from(at), i64::try_from(length)) else { return };
+    // SAFETY: the descriptor is open, and the call takes no memory of ours.
+    let _only_advice = unsafe { libc::sync_file_range(file.as_raw_fd(), at, length, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
 /// What to change on a mount.
