@@ -2,11 +2,11 @@
 
 use bake_core::Root;
 use bake_engine::{Classify, StepResult};
-use bake_linux::RootPath;
+use bake_linux::{Command, RootPath, Stdin};
 
 use crate::AptSettings;
 use crate::repository::Repository;
-use crate::staging;
+use crate::{database, staging};
 
 /// Where the configuration stands in the root.
 pub(crate) const FILE: &str = "/run/bake/apt/apt.conf";
@@ -30,10 +30,25 @@ pub(crate) async fn write(root: &mut dyn Root, settings: &AptSettings, repositor
         }
         sources.extend(repository.line(&place).bytes().chain([b'\n']));
     }
+    put(root, text(settings), sources).await
+}
+
+/// Separates the two files on the way in. It begins a comment of apt's configuration, and so may not stand in that.
+const SEPARATOR: &str = "// -- sources --";
+
+/// Writes both files in one go, where only programs of this bake see them: `/run` is theirs and not the image's.
+///
+/// Sources may hold passwords, so they travel by standard input; `read` takes no byte more than its line from there.
+async fn put(root: &mut dyn Root, configuration: String, sources: Vec<u8>) -> StepResult<()> {
     // apt makes the folders below its own places only.
-    staging::make_folder(root, &format!("{LISTS}/partial")).await?;
-    staging::put(root, SOURCES, sources).await?;
-    staging::put(root, FILE, text(settings).into_bytes()).await
+    let script = r#"
+        mkdir -p "$1/partial" "${2%/*}" "${3%/*}" &&
+        while IFS= read -r line && [ "$line" != "$4" ]; do printf '%s\n' "$line"; done >"$2" &&
+        cat >"$3"
+    "#;
+    let input = [configuration.as_bytes(), SEPARATOR.as_bytes(), b"\n", &sources].concat();
+    let command = Command::new("sh").args(["-c", script, "sh", LISTS, FILE, SOURCES, SEPARATOR]);
+    database::ask(root, command.stdin(Stdin::Bytes(input))).await.map(drop)
 }
 
 /// The configuration's text, each line with its reason.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bake_core::{PackageSpec, Root};
 use bake_engine::{Class, Classify, StepError, StepResult};
-use bake_linux::{Command, RootPath, Stdin};
+use bake_linux::{Command, RootPath};
 
 use crate::database;
 
@@ -68,18 +68,6 @@ pub(crate) async fn show(root: &mut dyn Root, source: &Path, place: &str) -> Ste
         StepError::wrap(Class::Permanent, error).context(format!("cannot open `{}`", source.display()))
     })?;
     root.bind(OwnedFd::from(file), &RootPath::new(place).permanent()?).await.permanent()
-}
-
-/// Writes a file where only programs of this bake see it: `place` is below `/run`, which is theirs and not the image's.
-pub(crate) async fn put(root: &mut dyn Root, place: &str, content: Vec<u8>) -> StepResult<()> {
-    let script = r#"mkdir -p "${1%/*}" && cat >"$1""#;
-    let command = Command::new("sh").args(["-c", script, "sh", place]).stdin(Stdin::Bytes(content));
-    database::ask(root, command).await.map(drop)
-}
-
-/// Makes a folder where only programs of this bake see it.
-pub(crate) async fn make_folder(root: &mut dyn Root, place: &str) -> StepResult<()> {
-    database::ask(root, Command::new("mkdir").args(["-p", place])).await.map(drop)
 }
 
 async fn read_fields(root: &mut dyn Root, path: &Path, place: &str) -> StepResult<(String, String)> {
