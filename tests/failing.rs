@@ -107,14 +107,7 @@ fn a_full_state_folder_is_said_plainly_and_nothing_is_half_made() {
         echo "code $code"
         find small/store -path '*/bases' -prune -o -type f -print
     "#;
-    let output = std::process::Command::new("unshare")
-        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_bake")])
-        .current_dir(house.path())
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .output()
-        .unwrap();
-    let said = Said::of(output);
+    let said = house.script_in_own_mounts(script);
     said.succeeds().tells("the disk is full");
     assert_eq!(said.stdout, "code 20\nsmall/journal.db\n".replace("small/journal.db\n", ""), "{}", said.stderr);
     house.assert_clean();
@@ -185,14 +178,7 @@ fn a_journal_that_cannot_be_written_stops_the_bake() {
         code=0; "$1" --state-dir "$PWD/full" hello-bake || code=$?
         echo "code $code"
     "#;
-    let output = std::process::Command::new("unshare")
-        .args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_bake")])
-        .current_dir(house.path())
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .output()
-        .unwrap();
-    let said = Said::of(output);
+    let said = house.script_in_own_mounts(script);
     assert_eq!(said.succeeds().stdout, "code 74\n", "{}", said.stderr);
     said.tells("journal");
     house.assert_clean();

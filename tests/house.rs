@@ -84,6 +84,13 @@ impl House {
         self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("`bake` starts")
     }
 
+    /// Runs lines of shell in the house, where what they mount is seen by them alone. `$1` is `bake`.
+    pub(crate) fn script_in_own_mounts(&self, script: &str) -> Said {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_bake")]).current_dir(self.path());
+        Said::of(command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().expect("`unshare` starts"))
+    }
+
     /// Exports the only image and returns the disk file.
     pub(crate) fn export(&self, image: &str) -> PathBuf {
         let to = self.path().join(format!("{image}.raw"));
