@@ -194,3 +194,18 @@ fn no_image_has_the_identity_of_a_machine() {
     });
     house.assert_clean();
 }
+
+#[test]
+fn the_same_request_is_not_carried_out_twice_at_once() {
+    needs!(root(), loops(), fixtures());
+    let folder = tempfile::tempdir().unwrap();
+    let packages = [bake_testing::packages::slow(std::time::Duration::from_secs(3))];
+    let house = House::with(&Repository::create(folder.path(), &packages), &DiskOptions::default().size_mib(256));
+    let first = house.start(&["slow-bake"]);
+    house.leftovers().wait_for(std::time::Duration::from_secs(20), |_| true);
+    house.run(&["slow-bake"]).ends_with(75).tells("right now");
+    let runs = house.run(&["runs"]);
+    assert!(runs.succeeds().stdout.contains(" running "), "{}", runs.stdout);
+    crate::house::Said::of(first.wait_with_output().unwrap()).succeeds();
+    house.assert_clean();
+}

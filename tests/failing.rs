@@ -4,7 +4,7 @@ use bake_testing::base::DiskOptions;
 use bake_testing::needs;
 use bake_testing::packages::{Repository, huge, standard};
 
-use crate::house::{House, Said};
+use crate::house::House;
 
 /// Nothing that a failed bake made is there any more.
 #[track_caller]

@@ -97,7 +97,7 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let bake = prepare(&arguments, &environment, request, &configuration.places, &mut mutations, &id, started)?;
     let planned = bake.plan().map_err(|error| Advice::usage(format!("{:#}", anyhow::Error::new(error))))?;
     let handles = planned.handles.clone();
-    let key = request_key(&bake, &environment);
+    let key = request_key(&bake, &environment, &configuration.places);
     let _lock = configuration.places.lock_request(&key)?;
 
     let cancel = Cancel::new();
@@ -213,10 +213,11 @@ fn identity(arguments: &RunArgs, environment: &Environment, id: &RunId, started:
     }
 }
 
-/// What was asked for, as a hash: the same request, whenever it is made and whoever makes it.
-fn request_key(bake: &Bake, environment: &Environment) -> String {
+/// What was asked for, as a hash: the same request of the same installation, whenever it is made and whoever makes it.
+fn request_key(bake: &Bake, environment: &Environment, places: &Places) -> String {
     let asked = serde_json::json!({
         "environment": environment.to_json(), "packages": bake.request, "base": bake.base, "name": bake.identity.name,
+        "journal": places.journal(),
     });
     let digest = Sha256::digest(asked.to_string().as_bytes());
     digest[..10].iter().map(|byte| format!("{byte:02x}")).collect()
