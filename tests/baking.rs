@@ -202,7 +202,8 @@ fn the_same_request_is_not_carried_out_twice_at_once() {
     let packages = [bake_testing::packages::slow(std::time::Duration::from_secs(3))];
     let house = House::with(&Repository::create(folder.path(), &packages), &DiskOptions::default().size_mib(256));
     let first = house.start(&["slow-bake"]);
-    house.leftovers().wait_for(std::time::Duration::from_secs(20), |_| true);
+    let is_loop = |left: &bake_testing::host::Leftover| matches!(left, bake_testing::host::Leftover::Loop { .. });
+    house.leftovers().wait_for(std::time::Duration::from_secs(20), is_loop);
     house.run(&["slow-bake"]).ends_with(75).tells("right now");
     let runs = house.run(&["runs"]);
     assert!(runs.succeeds().stdout.contains(" running "), "{}", runs.stdout);

@@ -113,6 +113,12 @@ impl From<Left> for Leftover {
 }
 
 impl Leftover {
+    /// Says that nobody could find out what is left.
+    pub(crate) fn unknown(error: &(dyn std::error::Error + 'static)) -> Self {
+        let reason = format!("what is left could not be found out: {error}");
+        Self { kind: "unknown".into(), made: serde_json::Value::Null, reason, volume: None }
+    }
+
     /// Names something that stays because the user asked for it.
     pub(crate) fn kept(made: ResourceRecord) -> Self {
         let is_volume = made.kind.ends_with(".volume");
@@ -227,7 +233,9 @@ impl Report {
         ];
         let mut text = String::new();
         for (key, value) in fields {
-            let _ = writeln!(text, "{key}={}", value.replace('\n', " "));
+            // A line that an image smuggled in would be a property of its own; a backslash begins an escape there.
+            let value = value.replace(char::is_control, " ").replace('\\', r"\\");
+            let _ = writeln!(text, "{key}={value}");
         }
         text
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -33,6 +33,9 @@ pub enum CloneError {
         /// How much data the file has.
         needed: u64,
     },
+    /// Whoever heard of its progress did not want it any more.
+    #[error("the copy was stopped")]
+    Stopped,
     /// A system call failed.
     #[error("cannot copy the disk file")]
     System(#[source] io::Error),
@@ -41,11 +44,15 @@ pub enum CloneError {
 /// Makes the empty file `to` a copy of `from`: at once where the filesystem can share blocks, else by copying the data and keeping
 /// the holes. Blocks for the time of the copy.
 pub fn clone_file(from: &File, to: &File) -> Result<Cloned, CloneError> {
-    clone_file_with(from, to, |_, _| {})
+    clone_file_with(from, to, |_, _| ControlFlow::Continue(()))
 }
 
-/// Like [`clone_file`], and reports the bytes copied so far and in all.
-pub fn clone_file_with(from: &File, to: &File, progress: impl FnMut(u64, u64)) -> Result<Cloned, CloneError> {
+/// Like [`clone_file`], and reports the bytes copied so far and in all; the answer may end the copy.
+pub fn clone_file_with(
+    from: &File,
+    to: &File,
+    progress: impl FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Cloned, CloneError> {
     match rustix::fs::ioctl_ficlone(to, from) {
         Ok(()) => Ok(Cloned::Shared),
         // Another filesystem, one that cannot, a block device, or one too old to know the question.
@@ -56,13 +63,17 @@ pub fn clone_file_with(from: &File, to: &File, progress: impl FnMut(u64, u64)) -
     }
 }
 
-fn copy_data(from: &File, to: &File, mut progress: impl FnMut(u64, u64)) -> Result<Cloned, CloneError> {
+fn copy_data(
+    from: &File,
+    to: &File,
+    mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<Cloned, CloneError> {
     let size = size_of(from).map_err(CloneError::System)?;
     let ranges = data_ranges(from).collect::<io::Result<Vec<_>>>().map_err(CloneError::System)?;
     let needed = ranges.iter().map(|range| range.end - range.start).sum();
     to.set_len(size).map_err(CloneError::System)?;
     let mut written = 0;
-    progress(written, needed);
+    report(&mut progress, written, needed)?;
     for range in ranges {
         let mut at = range.start;
         while at < range.end {
@@ -75,10 +86,17 @@ fn copy_data(from: &File, to: &File, mut progress: impl FnMut(u64, u64)) -> Resu
             kernel::start_writing(to, at, copied);
             at += copied;
             written += copied;
-            progress(written, needed);
+            report(&mut progress, written, needed)?;
         }
     }
     Ok(Cloned::Copied(written))
+}
+
+fn report(progress: &mut impl FnMut(u64, u64) -> ControlFlow<()>, written: u64, needed: u64) -> Result<(), CloneError> {
+    match progress(written, needed) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(CloneError::Stopped),
+    }
 }
 
 /// Copies some bytes, at the same place in both files; never over a hole, which this would fill.
@@ -158,7 +176,11 @@ mod tests {
         let from = sparse(512 << 20, &[(1 << 20, 100_000), (300 << 20, 4096)]);
         let to = tempfile::tempfile().unwrap();
         let mut reports = Vec::new();
-        clone_file_with(&from, &to, |done, all| reports.push((done, all))).unwrap();
+        clone_file_with(&from, &to, |done, all| {
+            reports.push((done, all));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(to.metadata().unwrap().len(), 512 << 20);
         assert!(to.metadata().unwrap().blocks() * 512 < 1 << 20, "the holes were filled");
         let ranges = |file| data_ranges(file).collect::<io::Result<Vec<_>>>().unwrap();

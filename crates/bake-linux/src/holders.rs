@@ -138,6 +138,8 @@ fn name_and_state(stat: &[u8]) -> Option<(String, char)> {
 }
 
 fn shorten(command: &str) -> String {
+    // A process names itself; what it says must not reach a terminal as a command.
+    let command = &command.replace(char::is_control, "\u{fffd}");
     match command.char_indices().nth(LONGEST_COMMAND) {
         Some((end, _)) => format!("{}…", &command[..end]),
         None => command.to_owned(),

@@ -153,6 +153,10 @@ pub(crate) fn ignore_polite_signals() {
 
 /// Takes all capabilities but these from the bounding set, and so from every program executed from here on.
 pub(crate) fn keep_capabilities(kept: &[caps::Capability]) -> io::Result<()> {
+    // What a program inherits it gets beside the bounding set, not within it.
+    for set in [caps::CapSet::Ambient, caps::CapSet::Inheritable] {
+        caps::clear(None, set).map_err(io::Error::other)?;
+    }
     // By number, up to the kernel's last: it may know some that the library does not.
     for number in 0u8..64 {
         if kept.iter().any(|capability| capability.index() == number) {
@@ -168,11 +172,19 @@ pub(crate) fn keep_capabilities(kept: &[caps::Capability]) -> io::Result<()> {
 }
 
 /// Lets the calls that wait for a disk return 0 at once, in this process and all it starts.
-///
+pub(crate) fn suppress_sync() -> io::Result<()> {
+    load_filter(sync_filter())
+}
+
+/// Takes the kernel's keyrings away from this process and all it starts. Their user is the host's root, and so would be the
+/// tickets and passwords in them.
+pub(crate) fn hide_keyrings() -> io::Result<()> {
+    load_filter(filter(&[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key], libc::ENOSYS as u32))
+}
+
 /// Written by hand for one reason: the usual filter builders end programs of another architecture (a 32-bit installer, say),
 /// and here those must simply keep their real calls.
-pub(crate) fn suppress_sync() -> io::Result<()> {
-    let mut program = sync_filter();
+fn load_filter(mut program: Vec<libc::sock_filter>) -> io::Result<()> {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the program is valid during the call, and the kernel copies and checks it. It needs no `no_new_privs` because the
     // caller still has CAP_SYS_ADMIN.
@@ -194,6 +206,11 @@ fn sync_filter() -> Vec<libc::sock_filter> {
         libc::SYS_msync,
         libc::SYS_sync_file_range,
     ];
+    filter(&calls, 0) // error number 0: success
+}
+
+/// A program that answers these calls with an error number, and lets all others through.
+fn filter(calls: &[libc::c_long], errno: u32) -> Vec<libc::sock_filter> {
     let load = |offset: usize| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset as u32, 0, 0);
     let equal = |value: u32, yes, no| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, yes, no);
     let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, value, 0, 0);
@@ -206,7 +223,7 @@ fn sync_filter() -> Vec<libc::sock_filter> {
     ];
     program.extend(calls.iter().zip((1..=count).rev()).map(|(&call, to_suppress)| equal(call as u32, to_suppress, 0)));
     program.push(answer(libc::SECCOMP_RET_ALLOW));
-    program.push(answer(libc::SECCOMP_RET_ERRNO)); // error number 0: success
+    program.push(answer(libc::SECCOMP_RET_ERRNO | errno));
     program
 }
 

@@ -171,8 +171,20 @@ async fn bootstrap(
     let apt_conf = scratch.join("apt.conf");
     fs::write(&apt_conf, proxies).map_err(StoreError::io("write", &apt_conf))?;
     let mut command = HostCommand::new("unshare")
-        .args(["--mount", "--propagation", "private", "--pid", "--mount-proc", "--fork", "--kill-child"])
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "--uts",
+            "--ipc",
+            "--pid",
+            "--mount-proc",
+            "--fork",
+            "--kill-child",
+        ])
         .args(["mmdebstrap", "--mode=root", "--format=directory"])
+        // Keys and certificates that packages generate name the machine they are made on.
+        .arg("--setup-hook=hostname localhost")
         .arg(match options.variant {
             Variant::Apt => "--variant=apt",
             Variant::MinBase => "--variant=minbase",

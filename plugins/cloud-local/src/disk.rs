@@ -2,25 +2,28 @@
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use bake_linux::copy::clone_file_with;
+use bake_linux::copy::{CloneError, clone_file_with};
 
 use crate::error::{StoreError, StoreResult};
 
 /// Nobody may write it any more.
-const SEALED_MODE: u32 = 0o444;
+const SEALED_MODE: u32 = 0o400;
 
 /// Copies a disk, sharing blocks where the filesystem can and keeping holes where it cannot.
 ///
 /// `go_on` hears of the bytes copied so far and in all, and says whether anybody still wants the copy.
 pub(crate) fn copy(from: &Path, to: &File, to_path: &Path, mut go_on: impl FnMut(u64, u64) -> bool) -> StoreResult<()> {
     let source = File::open(from).map_err(StoreError::io("open the disk", from))?;
-    let mut wanted = true;
-    clone_file_with(&source, to, |done, total| wanted &= go_on(done, total))
-        .map_err(|source| StoreError::Copy { path: to_path.to_owned(), source })?;
-    if wanted { Ok(()) } else { Err(StoreError::Cancelled) }
+    let answer = |wanted| if wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    match clone_file_with(&source, to, |done, total| answer(go_on(done, total))) {
+        Ok(_) => Ok(()),
+        Err(CloneError::Stopped) => Err(StoreError::Cancelled),
+        Err(source) => Err(StoreError::Copy { path: to_path.to_owned(), source }),
+    }
 }
 
 /// Makes a disk read-only and writes it through: from here on its bytes stay.

@@ -97,7 +97,7 @@ fn check_file(path: &Path, wanted: Option<DiskFormat>) -> StoreResult<DiskFormat
         (None | Some(DiskFormat::Qcow2), Found::Qcow2) => DiskFormat::Qcow2,
         (None | Some(DiskFormat::Raw), Found::NothingKnown) => DiskFormat::Raw,
         (Some(DiskFormat::Raw), Found::Qcow2) => {
-            return Err(refuse("it is a qcow2 file, not a raw disk".into(), Some("leave `--format` away")));
+            return Err(refuse("it is a qcow2 file, not a raw disk".into(), Some("leave `--disk-format` away")));
         }
         (Some(DiskFormat::Qcow2), _) => return Err(refuse("it is not a qcow2 file".into(), None)),
         (_, Found::Compressed(how)) => {
@@ -318,7 +318,7 @@ mod tests {
     fn assert_is_the_sparse_disk(shop: &Shop, base: &BaseRecord) {
         let disk = shop.store.disk_of(&shop.region, &base.id).unwrap();
         let about = fs::metadata(&disk).unwrap();
-        assert_eq!((about.len(), about.mode() & 0o777), (16 << 20, 0o444));
+        assert_eq!((about.len(), about.mode() & 0o777), (16 << 20, 0o400));
         assert!(about.blocks() * 512 < 1 << 20, "holes stay holes: {} blocks", about.blocks());
         let mut byte = [0; 3];
         File::open(&disk).unwrap().read_at(&mut byte, (10 << 20) - 1).unwrap();

@@ -37,7 +37,7 @@ pub(crate) enum Begun {
 impl Making {
     /// Begins to make `id` on a shelf. Leftovers of makers that died are removed from the shelf first.
     pub(crate) fn begin(shelf: &Path, id: &str) -> StoreResult<Begun> {
-        fs::create_dir_all(shelf).map_err(StoreError::io("create the folder", shelf))?;
+        make_folder(shelf).map_err(StoreError::io("create the folder", shelf))?;
         if let Err(error) = sweep(shelf) {
             tracing::warn!(error = &error as &dyn std::error::Error, "a leftover of a dead process stays");
         }
@@ -84,6 +84,11 @@ impl Drop for Making {
             tracing::warn!(folder = %self.folder.display(), %error, "a half-made folder stays until the next sweep");
         }
     }
+}
+
+/// Makes a folder for root's eyes only, and those above it: disks hold password hashes and private keys.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Makes a folder disappear all at once, then removes what was in it. Gone already is well.

@@ -96,7 +96,7 @@ mod tests {
         let kept = shop.store.place(&shop.region, Shelf::Snapshots, &snapshot.id).unwrap().unwrap().join(DISK);
         let about = |path: &Path| fs::metadata(path).map(|about| (about.ino(), about.mode() & 0o777)).unwrap();
         assert_eq!(about(&kept), about(&disk));
-        assert_eq!(about(&kept).1, 0o444);
+        assert_eq!(about(&kept).1, 0o400);
         let refused = shop.store.volume_disk(&shop.region, &volume.id).unwrap_err();
         assert!(matches!(refused, StoreError::VolumeSealed(_)));
 

@@ -184,7 +184,7 @@ impl Store {
     pub(crate) fn lock(&self, region: &Region) -> StoreResult<File> {
         check_region(region.as_str())?;
         let folder = self.root.join(region.as_str());
-        fs::create_dir_all(&folder).map_err(StoreError::io("create the folder", &folder))?;
+        making::make_folder(&folder).map_err(StoreError::io("create the folder", &folder))?;
         let path = folder.join(LOCK);
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         file.and_then(|file| file.lock().map(|()| file)).map_err(StoreError::io("lock", &path))

@@ -62,6 +62,9 @@ Dir::State::lists "{LISTS}";
 Dir::Cache::pkgcache "/run/bake/apt/pkgcache.bin";
 Dir::Cache::srcpkgcache "";
 Dir::Etc::sourcelist "{SOURCES}";
+// Their lines would hold paths of this bake.
+Dir::Log::History "/dev/null";
+Dir::Log::Terminal "/dev/null";
 APT::Keep-Downloaded-Packages "false";
 // A question would wait for ever: keep configuration files that were changed in the base, take the rest as delivered.
 DPkg::Options {{ "--force-confdef"; "--force-confold"; }};

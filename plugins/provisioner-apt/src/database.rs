@@ -1,11 +1,16 @@
 //! What the root's own dpkg says is installed.
 
+use std::time::Duration;
+
 use bake_core::{Package, Root};
 use bake_engine::{Classify, StepError, StepResult};
 use bake_linux::Command;
 
 use crate::failure::Collected;
 use crate::staging::Wanted;
+
+/// A database of 100,000 packages answers in a second; the program belongs to the image, and may wait for ever.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// One line of the package database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +42,7 @@ pub(crate) async fn packages(root: &mut dyn Root) -> StepResult<Database> {
 
 /// Runs a program that answers on its standard output.
 pub(crate) async fn ask(root: &mut dyn Root, command: Command) -> StepResult<String> {
-    let title = command.display();
+    let (title, command) = (command.display(), command.time_limit(ANSWER_TIME));
     let mut collected = Collected::default();
     let outcome = root.run(command, &mut collected).await.permanent()?;
     if !outcome.success() {
@@ -50,7 +55,10 @@ pub(crate) async fn ask(root: &mut dyn Root, command: Command) -> StepResult<Str
 
 impl Database {
     fn parse(output: &str) -> StepResult<Self> {
-        let entries = output.lines().map(|line| {
+        if output.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+            return Err(StepError::permanent("the root's package database holds control characters"));
+        }
+        let entries = output.split_terminator('\n').map(|line| {
             let mut fields = line.split('\t');
             let mut next = || fields.next().map(str::to_owned);
             Some(Entry { name: next()?, version: next()?, architecture: next()?, status: next()?, provides: next()? })

@@ -47,6 +47,8 @@ impl Transcript {
         let text = String::from_utf8_lossy(bytes);
         // A progress bar rewrites its line by carriage returns; its last state says it all.
         let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().trim_end();
+        // Nothing of the image speaks to the user's terminal: a title, a clipboard, a cursor.
+        let text = &text.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}");
         if text.is_empty() {
             return;
         }
@@ -151,7 +153,10 @@ pub(crate) fn explain(title: &str, outcome: &Outcome, lines: Vec<String>, space:
         return failed(format!("the root is full: `{title}` failed, {left}"))
             .hint("start from a base image with a larger disk: `bake base create debian --size 8GiB`");
     }
-    let error = failed(format!("`{title}` failed: {}", outcome.status));
+    let error = failed(match outcome.success() {
+        true => format!("`{title}` could not fetch an index"),
+        false => format!("`{title}` failed: {}", outcome.status),
+    });
     if says("Unable to locate package") || says("has no installation candidate") {
         return error.hint("is the name right, and is its repository among the root's sources or in `plugins.provisioner.apt.repositories`?");
     }

@@ -33,7 +33,7 @@ pub const INFO: PluginInfo = PluginInfo {
     settings: &[
         Setting {
             name: "repositories",
-            takes: Takes::List(&Takes::Text),
+            takes: Takes::List(&Takes::Secret),
             default: Some("[]"),
             summary: "Further repositories, for the bake only: lines as in sources.list; `file:` folders are the host's",
         },
@@ -135,13 +135,28 @@ impl Provisioner for Apt {
         request: &PackageRequest,
         _architecture: &Architecture,
     ) -> StepResult<Installed> {
+        tokio::select! {
+            installed = self.install_all(&cx, root, request) => installed,
+            // Dropping the work ends the program that runs in the root, and everything that it started.
+            () = cx.cancelled() => Err(StepError::cancelled()),
+        }
+    }
+}
+
+impl Apt {
+    async fn install_all(
+        &self,
+        cx: &StepContext,
+        root: &mut dyn Root,
+        request: &PackageRequest,
+    ) -> StepResult<Installed> {
         let before = database::packages(root).await?;
         configuration::write(root, &self.settings, &self.repositories).await?;
         let wanted = staging::stage(root, &request.packages).await?;
 
-        self.run(&cx, root, apt_get("update")).await?;
+        self.run(cx, root, apt_get("update")).await?;
         let names = wanted.iter().map(Wanted::argument);
-        self.run(&cx, root, apt_get("install").arg("--yes").arg("--").args(names)).await?;
+        self.run(cx, root, apt_get("install").arg("--yes").arg("--").args(names)).await?;
 
         let after = database::packages(root).await?;
         database::refuse_half_installed(&before, &after)?;
@@ -149,20 +164,14 @@ impl Provisioner for Apt {
         let main = requested[request.main].clone();
         Ok(Installed { requested, main, changes: PackageChanges::between(&before.installed(), &after.installed()) })
     }
-}
 
-impl Apt {
     /// Runs one `apt-get`, its output a line at a time in the step's log and its end in the error.
     async fn run(&self, cx: &StepContext, root: &mut dyn Root, command: Command) -> StepResult<()> {
         let command = command.time_limit(self.settings.time_limit);
         let title = command.display();
         cx.log(&format!("$ {title}"));
         let mut transcript = Transcript::new(cx.clone());
-        let outcome = tokio::select! {
-            outcome = root.run(command, &mut transcript) => outcome,
-            // Dropping the run ends apt-get and everything that it started.
-            () = cx.cancelled() => return Err(StepError::cancelled()),
-        };
+        let outcome = root.run(command, &mut transcript).await;
         let lines = transcript.finish();
         match outcome {
             Ok(outcome) if outcome.success() && !failure::index_failed(&lines) => Ok(()),

@@ -5,7 +5,7 @@
 
 use bake_core::Root;
 use bake_engine::{Classify, StepContext, StepResult};
-use bake_linux::RootPath;
+use bake_linux::{RootError, RootPath};
 
 use crate::SandboxRoot;
 
@@ -27,12 +27,12 @@ impl MachineIdentity {
 
     /// Takes away what was not there before.
     pub(crate) async fn forget_new(&self, root: &mut SandboxRoot, cx: &StepContext) -> StepResult<()> {
-        let now = Self::of(root).await?;
-        if now.systemd && !self.systemd {
+        if has_content(root, SYSTEMD).await? && !self.systemd {
             root.write(&RootPath::new(SYSTEMD).permanent()?, b"", 0o444).await.permanent()?;
             cx.log("emptied `/etc/machine-id`, which a package had made");
         }
-        if now.dbus && !self.dbus {
+        // A link to the other file has lost its content with it, and stays.
+        if has_content(root, DBUS).await? && !self.dbus {
             root.remove(&RootPath::new(DBUS).permanent()?).await.permanent()?;
             cx.log("removed `/var/lib/dbus/machine-id`, which a package had made");
         }
@@ -40,8 +40,12 @@ impl MachineIdentity {
     }
 }
 
-/// Tells whether a file is there and not empty. A link that leads nowhere, or to no file, has no content.
+/// Tells whether a file names a machine. Empty and `uninitialized` both ask the first boot to make a name; what is no file, or
+/// a link that leads to none, has none either.
 async fn has_content(root: &mut SandboxRoot, path: &str) -> StepResult<bool> {
-    let content = root.read(&RootPath::new(path).permanent()?).await;
-    Ok(content.is_ok_and(|content| content.is_some_and(|content| !content.trim_ascii().is_empty())))
+    match root.read(&RootPath::new(path).permanent()?).await {
+        Ok(content) => Ok(content.is_some_and(|content| !matches!(content.trim_ascii(), b"" | b"uninitialized"))),
+        Err(RootError::Unusable { .. }) => Ok(false),
+        Err(error) => Err(error).permanent(),
+    }
 }

@@ -168,9 +168,9 @@ impl Root for SandboxRoot {
     }
 
     async fn read(&mut self, path: &RootPath) -> Result<Option<Vec<u8>>, RootError> {
-        match self.0.exists(path).await? {
-            true => self.0.read(path).await.map(Some),
-            false => Ok(None),
+        match self.0.read(path).await {
+            Err(RootError::NotFound { .. }) => Ok(None),
+            content => content.map(Some),
         }
     }
 

@@ -97,7 +97,7 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let bake = prepare(&arguments, &environment, request, &configuration.places, &mut mutations, &id, started)?;
     let planned = bake.plan().map_err(|error| Advice::usage(format!("{:#}", anyhow::Error::new(error))))?;
     let handles = planned.handles.clone();
-    let key = request_key(&bake, &environment, &configuration.places);
+    let key = request_key(&bake, &environment, &configuration.places, arguments.partition);
     let _lock = configuration.places.lock_request(&key)?;
 
     let cancel = Cancel::new();
@@ -113,7 +113,7 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let watcher = Watcher::new(global, arguments.output.format, configuration.places.logs(id.as_str()));
     let ended =
         carry_out(watcher, &configuration.places, mutations, planned, spec, cancel, arguments.on_failure()).await?;
-    let advice = advice(bake.composition.cloud.as_ref(), &id, &ended).await;
+    let advice = advice(bake.composition.cloud.as_ref(), &id, &ended, arguments.partition).await;
     let about = About { run: &id, environment: &environment.name, request: &bake.request, handles: &handles };
     let report = Report::new(about, ended, begun.elapsed(), advice)?;
     deliver(global, &arguments, &report)
@@ -214,10 +214,10 @@ fn identity(arguments: &RunArgs, environment: &Environment, id: &RunId, started:
 }
 
 /// What was asked for, as a hash: the same request of the same installation, whenever it is made and whoever makes it.
-fn request_key(bake: &Bake, environment: &Environment, places: &Places) -> String {
+fn request_key(bake: &Bake, environment: &Environment, places: &Places, partition: Option<u32>) -> String {
     let asked = serde_json::json!({
         "environment": environment.to_json(), "packages": bake.request, "base": bake.base, "name": bake.identity.name,
-        "journal": places.journal(),
+        "partition": partition, "journal": places.journal(),
     });
     let digest = Sha256::digest(asked.to_string().as_bytes());
     digest[..10].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -242,8 +242,12 @@ async fn carry_out(
     let outcome = engine.run(planned.plan, spec, cancel.clone()).await?;
     let images = planned.handles.images_made(&outcome)?;
     let left = match to_take_back(outcome.verdict, &images, on_failure) {
-        Some(what) => engine.undo(&id, what, cancel).await?.into_iter().map(Leftover::from).collect(),
-        None => kept(&journal, &id)?,
+        Some(what) => match engine.undo(&id, what, cancel).await {
+            Ok(left) => left.into_iter().map(Leftover::from).collect(),
+            // What was baked must be told of all the same.
+            Err(error) => vec![Leftover::unknown(&error)],
+        },
+        None => kept(&journal, &id).unwrap_or_else(|error| vec![Leftover::unknown(error.as_ref())]),
     };
     // A journal that cannot be written is in the outcome already; its images are told all the same.
     let closed = engine.close(&id, outcome.verdict).await;
@@ -264,35 +268,36 @@ fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
 }
 
 /// Says how to go on with what is left: a kept volume can be looked into, and everything can be taken back later.
-async fn advice(cloud: &dyn Cloud, id: &RunId, ended: &Ended) -> Option<String> {
+async fn advice(cloud: &dyn Cloud, id: &RunId, ended: &Ended, partition: Option<u32>) -> Option<String> {
     let teardown = format!("`bake teardown {id}` takes back what is left");
     if ended.left.is_empty() {
         return ended.images_outlived_the_bake().then_some(teardown);
     }
     let Some(volume) = ended.left.iter().find_map(|left| left.volume.as_ref()) else { return Some(teardown) };
     let Ok(disk) = cloud.disk_file(volume).await else { return Some(teardown) };
-    let root = std::fs::File::open(&disk).ok().and_then(|file| find_root(&file, &PartitionChoice::OnlyRoot).ok());
-    let offset = root.map_or(0, |root| root.offset);
+    let choice = partition.map_or(PartitionChoice::OnlyRoot, PartitionChoice::Number);
+    let root = std::fs::File::open(&disk).ok().and_then(|file| find_root(&file, &choice).ok());
+    let Some(offset) = root.map(|root| root.offset) else { return Some(teardown) };
     Some(format!("look into the volume with `mount -o ro,loop,offset={offset} {} /mnt`; {teardown}", disk.display()))
 }
 
 /// Tells everybody who wants to know: people first, then scripts.
+///
+/// What was baked was baked: that somebody could not be told is an error to show, and no other end.
 fn deliver(global: &Global, arguments: &RunArgs, report: &Report) -> anyhow::Result<Exit> {
     report.tell(global.quiet);
     let json = serde_json::to_string(report)?;
-    if let Some(file) = &arguments.result {
-        Report::write(file, &format!("{json}\n"))?;
-    }
-    if let Some(file) = &arguments.properties {
-        Report::write(file, &report.properties())?;
-    }
     let printed = match arguments.output.format {
         Format::Json => print_line(&json),
         Format::Text => report.id_lines().try_for_each(|line| print_line(&line)),
     };
-    // What was baked was baked: that nobody could be told is an error to show, and no other end.
-    if let Err(error) = printed {
-        failure::print(&error.context("cannot write to standard output"), report.exit);
+    let told = [
+        printed.context("cannot write to standard output"),
+        arguments.result.as_deref().map_or(Ok(()), |file| Report::write(file, &format!("{json}\n"))),
+        arguments.properties.as_deref().map_or(Ok(()), |file| Report::write(file, &report.properties())),
+    ];
+    for error in told.into_iter().filter_map(Result::err) {
+        failure::print(&error, report.exit);
     }
     Ok(report.exit)
 }

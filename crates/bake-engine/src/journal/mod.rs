@@ -114,6 +114,18 @@ impl Journal {
     }
 
     fn reader(&self) -> Result<Connection, JournalError> {
+        let connection = self.open_reader()?;
+        if schema_version(&connection).map_err(JournalError::reading(&self.inner.path))? != 0 {
+            return Ok(connection);
+        }
+        // Somebody has just begun to make it, or died of it: so far there is nothing in it.
+        let failed = |source| JournalError::Open { path: self.inner.path.clone(), source };
+        let mut empty = Connection::open_in_memory().map_err(failed)?;
+        migrate(&mut empty, &self.inner.path)?;
+        Ok(empty)
+    }
+
+    fn open_reader(&self) -> Result<Connection, JournalError> {
         let path = &self.inner.path;
         let failed = |source| JournalError::Open { path: path.clone(), source };
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;

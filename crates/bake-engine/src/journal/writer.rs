@@ -67,7 +67,13 @@ impl Writer {
             let result = save(&mut connection, &group);
             (connection, group, result)
         };
-        let (connection, group, result) = tokio::task::spawn_blocking(write).await.ok()?;
+        let (connection, group, result) = match tokio::task::spawn_blocking(write).await {
+            Ok(written) => written,
+            Err(error) => {
+                let _first_reason_stays = self.poison.set(error.to_string());
+                return None;
+            }
+        };
         match result {
             Ok(()) => {
                 self.connection = Some(connection);

@@ -185,3 +185,13 @@ fn other_user(folder: &Path) -> Option<u32> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     Some(65534)
 }
+
+/// Between making the file and making its tables there is a moment in which somebody may look.
+#[test]
+fn a_journal_that_is_just_being_made_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(Journal::read_only(&path).unwrap().runs().unwrap(), []);
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "a reader changes nothing");
+}

@@ -226,6 +226,7 @@ impl<'a> Prepared<'a> {
         if self.command.sync == Sync::Suppressed {
             kernel::suppress_sync().attempt("suppress syncs")?;
         }
+        kernel::hide_keyrings().attempt("hide the keyrings")?;
         let kept = match &self.command.capabilities {
             Capabilities::Package => PACKAGE.as_slice(),
             Capabilities::Only(some) => some,
