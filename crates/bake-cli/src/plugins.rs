@@ -166,8 +166,12 @@ mod tests {
         let mut tried = Vec::new();
         for name in config.environments() {
             let Ok(environment) = config.environment(name) else { continue };
-            compose(&environment, &Overrides::default(), &places, &mut Mutations::new())
+            let (mut used, mut all) = (Mutations::new(), Mutations::new());
+            compose(&environment, &Overrides::default(), &places, &mut used)
                 .unwrap_or_else(|error| panic!("`{name}`: {error:#}"));
+            register_all(&places, &mut all).unwrap();
+            let forgotten: Vec<_> = used.names().filter(|used| !all.names().any(|known| known == *used)).collect();
+            assert!(forgotten.is_empty(), "`bake teardown` could not take these back: {forgotten:?}");
             let slots =
                 PluginKind::ALL.into_iter().filter_map(|kind| Some((kind, environment.chosen(kind)?.plugin.clone())));
             let members =

@@ -22,8 +22,8 @@ pub(crate) use seal::Sealed;
 pub(crate) use tool::package_of;
 use volume::Volume;
 
-/// An (empty) folder of the host, on which the sandbox mounts its own tmpfs; nobody else sees that.
-pub(crate) const WORKSHOP: &str = "/run/bake";
+/// A folder of the host, empty, on which the sandbox mounts its own tmpfs; nobody else sees that.
+pub(crate) const WORKSHOP: &str = "/run/bake/sandbox";
 
 /// Serves until the owner hangs up, the disk is sealed, or an answer cannot be sent. Returns the code to end with.
 pub(crate) fn serve(socket: &OwnedFd, setup: u32) -> i32 {

@@ -16,7 +16,7 @@ use crate::mounts::{self, Made};
 use crate::open::OpenOptions;
 
 /// Where the volume is mounted in the worker's view, with nothing mounted on top.
-pub(super) const BARE_ROOT: &str = "/run/bake/root";
+pub(super) const BARE_ROOT: &str = "/run/bake/sandbox/root";
 
 /// A disk whose root is mounted.
 #[derive(Debug)]

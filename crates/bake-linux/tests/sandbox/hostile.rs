@@ -101,7 +101,7 @@ async fn a_holder_on_the_host_is_named() {
     needs_root!();
     let disk = disk();
     let root = disk.root(OpenOptions::default()).await;
-    let inside = format!("/proc/{}/root/run/bake/root/etc/hostname", root.sandbox().pid());
+    let inside = format!("/proc/{}/root/run/bake/sandbox/root/etc/hostname", root.sandbox().pid());
     let held = fs::File::open(inside).unwrap();
     let error = root.seal(SealOptions::default()).await.unwrap_err();
     drop(held);
