@@ -42,6 +42,18 @@ fn a_package_is_in_the_image_and_nothing_of_ours_is() {
 }
 
 #[test]
+fn disks_are_for_roots_eyes_only_and_the_journal_is_for_all() {
+    use std::os::unix::fs::PermissionsExt;
+    needs!(root(), loops(), fixtures());
+    let house = House::new();
+    house.run(&["hello-bake"]).succeeds();
+    let mode = |path: &str| std::fs::metadata(house.path().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("state/store"), 0o700);
+    assert_eq!(mode("state"), 0o755);
+    assert_eq!(mode("state/journal.db"), 0o644);
+}
+
+#[test]
 fn a_package_file_is_installed_with_what_it_depends_on() {
     needs!(root(), loops(), fixtures());
     let house = House::new();

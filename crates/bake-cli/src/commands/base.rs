@@ -99,7 +99,12 @@ pub(crate) struct ImportArgs {
 }
 
 pub(crate) async fn run(global: &Global, command: BaseCommand) -> anyhow::Result<()> {
-    let store = open_store(global)?;
+    let places = Configuration::load(global)?.places;
+    if matches!(command, BaseCommand::Create(_) | BaseCommand::Import(_)) {
+        // Before the store makes them: its folders are root's alone, and these are not.
+        places.make()?;
+    }
+    let store = Store::open(places.store())?;
     match command {
         BaseCommand::List { region, output } => {
             for base in store.bases(&region.region())? {
