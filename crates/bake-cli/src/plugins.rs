@@ -18,15 +18,15 @@ use crate::places::Places;
 pub(crate) fn catalog() -> Catalog {
     Catalog::new(vec![
         cloud_local::INFO,
-        later(PluginKind::Cloud, "ec2", None, "Amazon EC2: AMIs, EBS volumes and snapshots"),
+        ec2(PluginKind::Cloud, "ec2", None, "Amazon EC2: AMIs, EBS volumes and snapshots"),
         blockdevice_loop::INFO,
-        later(PluginKind::BlockDevice, "linux", None, "A volume attached to the instance that bake runs on"),
+        ec2(PluginKind::BlockDevice, "linux", None, "A volume attached to the instance that bake runs on"),
         volume_linux::INFO,
         provisioner_apt::INFO,
         later(PluginKind::Provisioner, "yum", None, "Installs RPM packages with the root's own dnf or yum"),
         finalizer_register::INFO,
-        later(PluginKind::Finalizer, "register_ebs_ami", Some(Stage::Register), "Registers an EBS-backed AMI"),
-        later(PluginKind::Finalizer, "register_s3_ami", Some(Stage::Register), "Registers an S3-backed AMI"),
+        ec2(PluginKind::Finalizer, "register_ebs_ami", Some(Stage::Register), "Registers an EBS-backed AMI"),
+        ec2(PluginKind::Finalizer, "register_s3_ami", Some(Stage::Register), "Registers an S3-backed AMI"),
         finalizer_tag::INFO,
         later(
             PluginKind::Finalizer,
@@ -40,7 +40,25 @@ pub(crate) fn catalog() -> Catalog {
 
 /// A plugin that files may name, and that this version does not have yet.
 const fn later(kind: PluginKind, name: &'static str, stage: Option<Stage>, summary: &'static str) -> PluginInfo {
-    let built = Built::No { how: "this version of bake does not have it yet" };
+    unbuilt(kind, name, stage, summary, "this version of bake does not have it yet")
+}
+
+/// A plugin of the feature `ec2`: left out of a build without it, and in the others still to come.
+const fn ec2(kind: PluginKind, name: &'static str, stage: Option<Stage>, summary: &'static str) -> PluginInfo {
+    match cfg!(feature = "ec2") {
+        true => later(kind, name, stage, summary),
+        false => unbuilt(kind, name, stage, summary, "build bake with its feature `ec2`"),
+    }
+}
+
+const fn unbuilt(
+    kind: PluginKind,
+    name: &'static str,
+    stage: Option<Stage>,
+    summary: &'static str,
+    how: &'static str,
+) -> PluginInfo {
+    let built = Built::No { how };
     PluginInfo { kind, name, version: "", summary, stage, settings: &[], built }
 }
 
@@ -195,6 +213,7 @@ mod tests {
     fn an_environment_whose_plugin_is_not_built_says_so_when_it_is_chosen() {
         let config = Layers::new().built_in(include_str!("../../../environments.yaml")).load(&catalog()).unwrap();
         let error = config.environment("ec2_yum_linux").unwrap_err().to_string();
-        assert!(error.contains("ec2") && error.contains("this version of bake does not have it yet"), "{error}");
+        let how = if cfg!(feature = "ec2") { "this version of bake does not have it yet" } else { "its feature `ec2`" };
+        assert!(error.contains("cloud `ec2`") && error.contains(how), "{error}");
     }
 }
