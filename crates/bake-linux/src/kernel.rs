@@ -179,7 +179,11 @@ pub(crate) fn suppress_sync() -> io::Result<()> {
 /// Takes the kernel's keyrings away from this process and all it starts. Their user is the host's root, and so would be the
 /// tickets and passwords in them.
 pub(crate) fn hide_keyrings() -> io::Result<()> {
-    load_filter(filter(&[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key], libc::ENOSYS as u32))
+    load_filter(keyring_filter())
+}
+
+fn keyring_filter() -> Vec<libc::sock_filter> {
+    filter(&[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key], libc::ENOSYS as u32)
 }
 
 /// Written by hand for one reason: the usual filter builders end programs of another architecture (a 32-bit installer, say),
@@ -283,8 +287,7 @@ mod tests {
     use super::*;
 
     /// Runs the filter as the kernel would.
-    fn answer(architecture: u32, call: i64) -> u32 {
-        let program = sync_filter();
+    fn answer(program: &[libc::sock_filter], architecture: u32, call: i64) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {
             let step = program[at];
@@ -313,8 +316,19 @@ mod tests {
                 libc::SYS_sync_file_range,
             ];
             let expected = if syncs.contains(&call) { libc::SECCOMP_RET_ERRNO } else { libc::SECCOMP_RET_ALLOW };
-            assert_eq!(answer(ARCHITECTURE, call), expected, "call {call}");
-            assert_eq!(answer(0x4000_0003, call), libc::SECCOMP_RET_ALLOW, "call {call} of a 32-bit program");
+            assert_eq!(answer(&sync_filter(), ARCHITECTURE, call), expected, "call {call}");
+            let foreign = answer(&sync_filter(), 0x4000_0003, call);
+            assert_eq!(foreign, libc::SECCOMP_RET_ALLOW, "call {call} of a 32-bit program");
+        }
+    }
+
+    #[test]
+    fn the_keyrings_are_as_in_a_kernel_without_them() {
+        let there_is_none = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+        for call in 0..600 {
+            let keyrings = [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key];
+            let expected = if keyrings.contains(&call) { there_is_none } else { libc::SECCOMP_RET_ALLOW };
+            assert_eq!(answer(&keyring_filter(), ARCHITECTURE, call), expected, "call {call}");
         }
     }
 }

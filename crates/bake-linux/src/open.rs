@@ -13,15 +13,4 @@ pub struct OpenOptions {
     pub resolv_conf: Option<Vec<u8>>,
     /// Shows a `policy-rc.d` to commands that forbids maintainer scripts to start services; the image keeps its own.
     pub block_service_starts: bool,
-    /// Whether the filesystem grows with its disk.
-    pub grow: Grow,
-}
-
-/// Whether the filesystem grows with its disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum Grow {
-    /// It keeps its size.
-    #[default]
-    Keep,
 }

@@ -82,7 +82,6 @@ impl LinuxVolumes {
             // A host without the file has no name servers to offer; programs inside then see an empty one.
             resolv_conf: Some(std::fs::read(&self.settings.resolv_conf).unwrap_or_default()),
             block_service_starts: true,
-            ..OpenOptions::default()
         }
     }
 }

@@ -80,6 +80,21 @@ async fn the_host_is_out_of_reach() {
     root.abandon().await.unwrap();
 }
 
+/// What a program inherits it gets beside the bounding set: a service with ambient capabilities must not hand them on.
+#[tokio::test]
+async fn nothing_is_inherited_from_whoever_starts_the_sandbox() {
+    needs_root!();
+    caps::raise(None, caps::CapSet::Inheritable, caps::Capability::CAP_SYS_ADMIN).unwrap();
+    let disk = disk();
+    let mut root = disk.root(OpenOptions::default()).await;
+    let status =
+        shell(&mut root, "grep -e CapInh -e CapAmb /proc/self/status; mount -t tmpfs x /mnt 2>&1 || echo refused")
+            .await;
+    assert!(status.starts_with("CapInh:\t0000000000000000\nCapAmb:\t0000000000000000\n"), "{status}");
+    assert!(status.ends_with("refused\n"), "{status}");
+    root.abandon().await.unwrap();
+}
+
 #[tokio::test]
 async fn capabilities_are_what_was_asked_for() {
     needs_root!();
