@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// The place of a step in its plan, and which plan that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,31 @@ impl<T> Handle<T> {
     /// A part of the output: `built.map(|b| b.packages)`.
     pub fn map<U>(self, part: fn(T) -> U) -> Mapped<T, U> {
         Mapped { handle: self, part }
+    }
+
+    /// The part of the output that a JSON pointer (RFC 6901) leads to: `names.at::<String>("/ebs")`. For parts that have
+    /// names which are known only when the plan is built; in a dry run they keep their address.
+    pub fn at<U>(self, pointer: impl Into<Arc<str>>) -> At<U> {
+        At { place: self.place, pointer: pointer.into(), part: PhantomData }
+    }
+}
+
+/// A part of a step's output, by its address within it.
+pub struct At<U> {
+    pub(crate) place: Place,
+    pub(crate) pointer: Arc<str>,
+    part: PhantomData<fn() -> U>,
+}
+
+impl<U> Clone for At<U> {
+    fn clone(&self) -> Self {
+        At { place: self.place, pointer: Arc::clone(&self.pointer), part: PhantomData }
+    }
+}
+
+impl<U> fmt::Debug for At<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "At(`{}`)", self.pointer)
     }
 }
 

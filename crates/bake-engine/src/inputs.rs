@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{StepError, StepResult};
-use crate::handle::{Handle, Live, Mapped, Maybe, Place};
+use crate::handle::{At, Handle, Live, Mapped, Maybe, Place};
 use crate::live::LiveGuard;
 use crate::plan::standin::StandIns;
 use crate::values::RunValues;
@@ -24,7 +24,7 @@ pub trait Output: Serialize + DeserializeOwned + Send + Sync + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Output for T {}
 
-/// What a step can need: `()`, handles, [`Maybe`], [`Mapped`], [`Live`]; tuples up to six, `Vec`, `Option` and
+/// What a step can need: `()`, handles, [`Maybe`], [`Mapped`], [`At`], [`Live`]; tuples up to six, `Vec`, `Option` and
 /// `BTreeMap<K, _>` of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be needed by a step",
@@ -143,6 +143,30 @@ impl<T: Output, U: Send + 'static> Inputs for Mapped<T, U> {
     }
 }
 impl<T: Output, U: Send + 'static> Data for Mapped<T, U> {}
+
+impl<U: Output> Inputs for At<U> {
+    type Values = U;
+
+    fn declare(&self, needs: &mut Needs) {
+        needs.found.push((self.place, NeedKind::Value));
+    }
+
+    fn read(&self, source: &Source<'_>) -> StepResult<U> {
+        match source.0 {
+            SourceKind::Run(_) => part(source.wanted(self.place)?, &self.pointer),
+            SourceKind::DryRun(stand_ins) => stand_ins.part(self.place.node, &self.pointer),
+        }
+    }
+}
+impl<U: Output> Data for At<U> {}
+
+fn part<U: DeserializeOwned>(mut output: serde_json::Value, pointer: &str) -> StepResult<U> {
+    let found = output.pointer_mut(pointer).map(serde_json::Value::take);
+    let found = found.ok_or_else(|| StepError::bug(format!("the output of an earlier step has no `{pointer}`")))?;
+    serde_json::from_value(found).map_err(|error| {
+        StepError::bug(format!("`{pointer}` of an earlier step's output is not what was wanted")).because(error)
+    })
+}
 
 impl<T: Send + 'static> Inputs for Live<T> {
     type Values = LiveGuard<T>;

@@ -50,7 +50,7 @@ pub use engine::{
 };
 pub use error::{Class, Classify, Failure, StepError, StepResult};
 pub use event::{Event, EventKind, EventSink, EventStream, SkipReason, StepState, Verdict};
-pub use handle::{Handle, Live, Mapped, Maybe};
+pub use handle::{At, Handle, Live, Mapped, Maybe};
 pub use id::{BadRunId, RunId};
 pub use inputs::{Data, Inputs, Output};
 pub use journal::{Journal, JournalError, ResourceRecord, ResourceState, RunRecord, RunView, StepRecord, StepTrouble};

@@ -51,6 +51,22 @@ impl Plan {
         Steps::top(self)
     }
 
+    /// Lays settings over those of a step, or of all steps below a path, as a user asks for by name. Returns how many
+    /// steps that were.
+    pub fn lay(&mut self, path: &str, settings: &StepDefaults) -> usize {
+        let is_meant = |node: &Node| {
+            let below = node.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            below && !matches!(node.work, Work::EndScope(_) | Work::Barrier)
+        };
+        self.nodes.iter_mut().filter(|node| is_meant(node)).map(|node| settings.lay(node)).count()
+    }
+
+    /// Returns the paths of all steps that do something, in the order in which they were added.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let steps = self.nodes.iter().filter(|node| !matches!(node.work, Work::EndScope(_) | Work::Barrier));
+        steps.map(|node| &*node.path)
+    }
+
     /// Reports everything wrong at once: double ids, unknown `after`, handles of another plan, live values out of
     /// scope, cycles.
     pub fn check(&self) -> Result<(), PlanErrors> {

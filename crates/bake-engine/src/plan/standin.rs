@@ -91,7 +91,12 @@ pub(crate) struct StandIns<'a> {
 
 impl StandIns<'_> {
     pub(crate) fn value<T: DeserializeOwned>(&self, node: usize) -> StepResult<T> {
-        let address = format!("{}#", self.plan.nodes[node].path);
+        self.part(node, "")
+    }
+
+    /// Returns a stand-in for the part of an output that a JSON pointer leads to.
+    pub(crate) fn part<T: DeserializeOwned>(&self, node: usize, pointer: &str) -> StepResult<T> {
+        let address = format!("{}#{pointer}", self.plan.nodes[node].path);
         T::deserialize(StandIn { all: self, address, depth: 0 })
             .map_err(|error| StepError::permanent(error.to_string()))
     }

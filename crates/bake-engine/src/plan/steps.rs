@@ -212,6 +212,18 @@ impl StepDefaults {
         self
     }
 
+    /// Lays these over what a step has.
+    pub(super) fn lay(&self, node: &mut Node) {
+        let settings = &mut node.settings;
+        settings.optional |= self.optional;
+        settings.keep_going |= self.keep_going;
+        settings.conditions.extend(self.conditions.iter().cloned());
+        settings.retry = self.retry.unwrap_or(settings.retry);
+        settings.timeout = self.timeout.or(settings.timeout);
+        settings.slot = self.slot.unwrap_or(settings.slot);
+        node.after_paths.extend(self.after.iter().cloned());
+    }
+
     /// Lays `inner` over these.
     fn over(mut self, inner: StepDefaults) -> StepDefaults {
         self.conditions.extend(inner.conditions);

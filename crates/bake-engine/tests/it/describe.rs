@@ -223,3 +223,61 @@ fn after_a_path_means_all_steps_under_it() {
     steps.step("report").after_path("copy").run(1, give);
     assert_eq!(plan.describe()["steps"]["report"]["after"], serde_json::json!(["copy/eu/one", "copy/us/one"]));
 }
+
+/// What has a name of its own in an output keeps it in print, and is read by it in a run.
+#[tokio::test]
+async fn a_part_of_an_output_is_needed_by_its_address() {
+    let bench = Bench::new();
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let names = steps.step("names").run((), async |(), _, ()| {
+        Ok(BTreeMap::from([("eu/west".to_owned(), "one".to_owned()), ("us".to_owned(), "two".to_owned())]))
+    });
+    let part = names.at::<String>("/eu~1west");
+    let read = steps.step("read").needs(part.clone()).run((), async |(), _, part| Ok(part));
+    let missing =
+        steps.step("missing").needs(names.at::<String>("/asia")).optional().run((), async |(), _, part| Ok(part));
+    let kind = Mutations::new().register(Sender);
+    let mut dry = Plan::new();
+    let mut dry_steps = dry.steps();
+    let dry_names = dry_steps.step("names").run((), async |(), _, ()| Ok(BTreeMap::<String, String>::new()));
+    let _sent = dry_steps.step("send").needs(dry_names.at::<String>("/eu~1west")).mutate(&kind, |name| Request {
+        name,
+        base: "base".into(),
+        arch: Arch::Arm64,
+        size: 1,
+        twice: 2,
+        fixed: 8,
+        tags: BTreeMap::new(),
+        boot: None,
+    });
+    assert_eq!(dry.describe()["steps"]["send"]["request"]["name"], serde_json::json!({ "$ref": "names#/eu~1west" }));
+
+    let outcome = bench.run(plan).await;
+    assert_eq!(outcome.output(read).unwrap().unwrap(), "one");
+    assert_eq!(outcome.output(missing).unwrap(), None);
+    assert!(outcome.warnings[0].error[0].contains("has no `/asia`"), "{:?}", outcome.warnings);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_can_be_laid_on_steps_by_name() {
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    let mut group = steps.under("group");
+    group.step("one").run(1, give);
+    group.step("two").timeout(std::time::Duration::from_secs(9)).run(2, give);
+    steps.step("group-like").run(3, give);
+    let settings = StepDefaults::new().timeout(std::time::Duration::from_secs(5)).after_path("group-like");
+    assert_eq!(plan.lay("group", &settings), 2);
+    assert_eq!(plan.lay("group/one", &StepDefaults::new().optional()), 1);
+    assert_eq!(plan.lay("grou", &settings), 0);
+    assert_eq!(plan.paths().collect::<Vec<_>>(), ["group/one", "group/two", "group-like"]);
+    let steps = &plan.describe()["steps"];
+    assert_eq!(steps["group/one"]["timeout_seconds"], 5.0);
+    assert_eq!(steps["group/two"]["timeout_seconds"], 5.0);
+    assert_eq!(steps["group/one"]["after"], serde_json::json!(["group-like"]));
+    assert_eq!(
+        (&steps["group/one"]["optional"], &steps["group/two"]["optional"]),
+        (&true.into(), &serde_json::Value::Null)
+    );
+}
