@@ -18,7 +18,7 @@ pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch, OnFailure, Plann
 pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, IdentityTemplates};
 pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
 pub use model::{
-    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage,
+    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage,
     Sealed, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{

@@ -115,6 +115,21 @@ pub struct Image {
     pub store: String,
 }
 
+/// A request to make the same image in another region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyImage {
+    /// What to copy.
+    pub image: ImageId,
+    /// Where it is.
+    pub from: Region,
+    /// Where the copy goes.
+    pub region: Region,
+    /// The copy's name, unique in its region.
+    pub name: String,
+    /// Tags of the copy and of what holds its bytes.
+    pub tags: Tags,
+}
+
 /// Something that carries tags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Taggable {

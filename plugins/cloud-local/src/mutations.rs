@@ -27,6 +27,7 @@ pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
         volume: mutations.register(LocalVolumes(store.clone())),
         snapshot: Some(mutations.register(LocalSnapshots(store.clone()))),
         image: Some(mutations.register(LocalImages(store.clone()))),
+        copy: None,
         tag: Some(mutations.register(LocalTags(store.clone()))),
     }
 }

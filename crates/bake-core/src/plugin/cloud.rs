@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult};
 
 use crate::{
-    BaseImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource, Tagged,
+    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource, Tagged,
     Volume,
 };
 
@@ -28,6 +28,8 @@ pub struct CloudKinds {
     pub snapshot: Option<MutationKind<CreateSnapshot, Snapshot>>,
     /// A registered image.
     pub image: Option<MutationKind<RegisterImage, Image>>,
+    /// The same image in another region, with bytes of its own there. The copy belongs to the run that made it.
+    pub copy: Option<MutationKind<CopyImage, Image>>,
     /// Tags on what was made.
     pub tag: Option<MutationKind<TagResource, Tagged>>,
 }

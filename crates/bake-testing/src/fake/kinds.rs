@@ -18,7 +18,7 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let snapshot = (lacks != Lacks::Snapshots).then(|| making(cloud, mutations));
     let image = (lacks != Lacks::Images).then(|| making(cloud, mutations));
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
-    CloudKinds { volume, snapshot, image, tag }
+    CloudKinds { volume, snapshot, image, copy: None, tag }
 }
 
 fn making<Q: Making>(cloud: &FakeCloud, mutations: &mut Mutations) -> MutationKind<Q, Q::Thing> {
