@@ -6,7 +6,10 @@ use std::fmt;
 use crate::schema::check_defaults;
 
 /// The keys that every finalizer takes, whatever its plugin.
-pub(crate) const FINALIZER_KEYS: [&str; 6] = ["name", "optional", "when", "after", "timeout", "retry"];
+pub(crate) const FINALIZER_KEYS: [&str; 7] = ["name", "optional", "when", "else", "after", "timeout", "retry"];
+
+/// Those of them that belong to one place in a finalizer set, and to no other use of the plugin.
+pub(crate) const PLACE_KEYS: [&str; 3] = ["name", "else", "after"];
 
 /// The kinds of plugin an environment composes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +99,8 @@ pub struct PluginInfo {
     pub stage: Option<Stage>,
     /// The settings it takes.
     pub settings: &'static [Setting],
+    /// What the keys of every finalizer are for this one when nobody writes them: `&[("optional", "true")]`.
+    pub usual: &'static [(&'static str, &'static str)],
     /// Whether this program has it.
     pub built: Built,
 }
@@ -170,8 +175,8 @@ impl Catalog {
     /// # Panics
     ///
     /// On a name that two plugins of a kind share, on a finalizer without a stage (or a stage without a finalizer), on a
-    /// setting named twice or like a key that every finalizer takes, and on a default that the setting does not take:
-    /// mistakes of the program, seen at its first start.
+    /// setting named twice or like a key that every finalizer takes, on a default that the setting does not take, and on a
+    /// usual value that no key of every finalizer takes: mistakes of the program, seen at its first start.
     pub fn new(plugins: Vec<PluginInfo>) -> Self {
         let mut catalog = Self::default();
         for info in plugins {
@@ -209,6 +214,10 @@ fn check_info(info: &PluginInfo) {
         assert!(!repeated, "{kind} `{name}` has two settings called `{}`", setting.name);
         let taken = is_finalizer && FINALIZER_KEYS.contains(&setting.name);
         assert!(!taken, "{kind} `{name}`: `{}` belongs to every finalizer", setting.name);
+    }
+    for (key, _) in info.usual {
+        let known = is_finalizer && FINALIZER_KEYS.contains(key) && !PLACE_KEYS.contains(key);
+        assert!(known, "{kind} `{name}`: `{key}` cannot be usual, it is no key that every finalizer takes everywhere");
     }
     if let Err(problem) = check_defaults(info) {
         panic!("{kind} `{name}`: {problem}");

@@ -21,6 +21,16 @@ pub struct Config {
     settings: BTreeMap<String, Text>,
 }
 
+/// What the layers say, merged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trees {
+    /// Everything but what is in `assigned`.
+    pub(crate) written: Table,
+    /// The `plugins` and `vars`, of all environments or of one, that variables and flags set. Laid over what is written wherever it
+    /// is written: a flag that some file may overrule would be no flag.
+    pub(crate) assigned: Table,
+}
+
 /// An environment that may be chosen.
 #[derive(Clone, Debug)]
 struct Candidate {
@@ -31,26 +41,24 @@ struct Candidate {
 }
 
 impl Config {
-    pub(crate) fn new(root: Table, catalog: Catalog, mut errors: Vec<ConfigError>) -> Result<Self, ConfigErrors> {
-        schema::check(&root, &catalog, &mut errors);
-        let extended = extend(&root, &mut errors);
-        let mut resolver = Resolver::new(&catalog, &root);
+    pub(crate) fn new(trees: &Trees, catalog: &Catalog, mut errors: Vec<ConfigError>) -> Result<Self, ConfigErrors> {
+        schema::check(trees, catalog, &mut errors);
+        let extended = extend(trees, &mut errors);
+        let mut resolver = Resolver::new(catalog, trees);
         resolver.check_sets();
         let mut environments = IndexMap::new();
-        for (name, table) in &extended.environments {
-            let environment = resolver.environment(name, table);
+        for (name, tables) in &extended.environments {
+            let environment = resolver.environment(name, tables);
             let mut when_chosen = std::mem::take(&mut resolver.when_chosen);
-            match resolver.missing(name, table) {
+            match resolver.missing(name, &tables.written) {
                 Some(missing) if extended.bases.contains(name) => when_chosen.push(missing),
+                _ if extended.broken.contains(name) => {}
                 missing => resolver.errors.extend(missing),
             }
             environments.insert(name.clone(), Candidate { environment, when_chosen });
         }
         errors.append(&mut resolver.errors);
-        let text = |key: &str| {
-            let node: &Node = root.present(key)?;
-            Some(Text { text: node.as_text()?.to_owned(), origin: node.origin.clone() })
-        };
+        let text = |key: &str| trees.written.get(key).and_then(Node::to_text);
         let default = text("default");
         errors.extend(default.as_ref().and_then(|name| unknown_default(name, &environments)));
         let settings = SETTINGS.into_iter().filter_map(|key| Some((key.to_owned(), text(key)?))).collect();

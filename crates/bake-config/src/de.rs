@@ -8,7 +8,7 @@ use serde::forward_to_deserialize_any;
 
 use crate::error::ConfigError;
 use crate::node::{Entry, Node, Table, Value};
-use crate::origin::Origin;
+use crate::origin::{Origin, Text};
 use crate::values::parse_duration;
 
 /// A mistake on its way up to where its place is known.
@@ -173,7 +173,13 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, DeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, DeError> {
+        if name == Text::WITH_ORIGIN {
+            let Origin { file, line, column } = &self.node.origin;
+            let number = |number: &Option<u32>| number.unwrap_or_default().to_string();
+            let parts = [self.text("a text")?.to_owned(), file.to_string(), number(line), number(column)];
+            return self.placed(visitor.visit_seq(SeqDeserializer::new(parts.into_iter())));
+        }
         self.placed(visitor.visit_newtype_struct(self))
     }
 

@@ -1,5 +1,6 @@
 //! What is wrong with the configuration: every mistake with its place and, where known, its mend.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::origin::Origin;
@@ -98,7 +99,9 @@ impl fmt::Display for ConfigErrors {
 
 /// Names what exists beside what was written: "did you mean `apt`? known: apt, yum".
 pub(crate) fn known<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
     let listed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     match closest(written, &names) {
         Some(name) => format!("did you mean `{name}`? known: {listed}"),

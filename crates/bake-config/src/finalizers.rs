@@ -1,16 +1,18 @@
 //! Finalizer sets: from a list as written to groups that follow each other.
 
-use std::collections::BTreeMap;
-
 use crate::catalog::{FINALIZER_KEYS, PluginKind};
-use crate::environment::{FinalizerSet, FinalizerUse, Group};
+use crate::config::Trees;
+use crate::environment::{Condition, FinalizerSet, FinalizerUse, Group};
 use crate::error::{ConfigError, known};
 use crate::node::{Node, Table, Value};
 use crate::origin::{Origin, Text};
 use crate::resolve::Resolver;
 use crate::schema::{Site, check_settings, one_or_several, unknown_plugin};
 use crate::settings::Settings;
-use crate::values::parse_duration;
+use crate::values::{parse_duration, parse_retry};
+
+/// The order of stages, for people.
+const STAGES: &str = "register, tag, distribute, notify";
 
 /// Builds a set from its list. Gives nothing if a finalizer of it cannot be told; what is wrong is noted.
 pub(crate) fn finalizer_set(
@@ -18,7 +20,7 @@ pub(crate) fn finalizer_set(
     name: Option<String>,
     origin: &Origin,
     items: &[Node],
-    plugins: Option<&Table>,
+    tables: &Trees,
 ) -> Option<FinalizerSet> {
     let mut members = Vec::new();
     let mut complete = true;
@@ -26,10 +28,7 @@ pub(crate) fn finalizer_set(
         let together = item.as_list().unwrap_or(std::slice::from_ref(item));
         let mut uses = Vec::new();
         for item in together {
-            match finalizer_use(resolver, item, plugins) {
-                Some(member) => uses.push(member),
-                None => complete = false,
-            }
+            complete &= add_item(resolver, item, tables, &[], &mut uses);
         }
         check_together(&uses, &mut resolver.errors);
         members.extend(uses);
@@ -39,9 +38,12 @@ pub(crate) fn finalizer_set(
     }
     check_order(&members, &mut resolver.errors);
     check_names(&members, &mut resolver.errors);
-    let set = FinalizerSet { name, groups: group(members), origin: origin.clone() };
-    check_circles(&set, &mut resolver.errors);
-    Some(set)
+    let mut groups = group(members);
+    for group in &mut groups {
+        keep_inner_order(group);
+        check_circles(group, &mut resolver.errors);
+    }
+    Some(FinalizerSet { name, groups, origin: origin.clone() })
 }
 
 /// Neighbours of one stage are one group, however they are nested.
@@ -56,7 +58,49 @@ fn group(members: Vec<FinalizerUse>) -> Vec<Group> {
     groups
 }
 
-fn finalizer_use(resolver: &mut Resolver<'_>, item: &Node, plugins: Option<&Table>) -> Option<FinalizerUse> {
+/// Drops what `after` says of earlier groups, which is said by the order of groups already: a set is the same however it is written.
+fn keep_inner_order(group: &mut Group) {
+    let names: Vec<String> = group.members.iter().map(|member| member.name.clone()).collect();
+    for member in &mut group.members {
+        member.after.retain(|after| names.contains(&after.text));
+    }
+}
+
+/// Adds the finalizer of an item, and behind it what its `else` says. `conditions` are those of the items it is an `else` of.
+/// Says whether all of them could be told.
+fn add_item(
+    resolver: &mut Resolver<'_>,
+    item: &Node,
+    tables: &Trees,
+    conditions: &[Condition],
+    uses: &mut Vec<FinalizerUse>,
+) -> bool {
+    let Some((mut member, alternative)) = finalizer_use(resolver, item, tables) else { return false };
+    let mut otherwise = conditions.to_vec();
+    otherwise.extend(member.conditions.iter().map(|own| Condition { holds: false, ..own.clone() }));
+    member.conditions.splice(0..0, conditions.iter().cloned());
+    let (stage, name) = (member.stage, staged(&member));
+    uses.push(member);
+    let Some(alternative) = alternative else { return true };
+    let mut others = Vec::new();
+    let mut complete = true;
+    for item in alternative.as_list().unwrap_or(std::slice::from_ref(&alternative)) {
+        complete &= add_item(resolver, item, tables, &otherwise, &mut others);
+    }
+    for other in others {
+        if other.stage == stage {
+            uses.push(other);
+            continue;
+        }
+        let message = format!("{} cannot be the `else` of {name}: their stages differ", staged(&other));
+        let hint = "make it an item of the set, with a `when` of its own";
+        resolver.errors.push(ConfigError::new(&other.origin, message).hint(hint));
+    }
+    complete
+}
+
+/// Builds the use of one finalizer; beside it what stands below its `else`.
+fn finalizer_use(resolver: &mut Resolver<'_>, item: &Node, tables: &Trees) -> Option<(FinalizerUse, Option<Node>)> {
     let (plugin, origin, own) = match name_and_settings(item) {
         Ok(found) => found,
         Err(error) => {
@@ -71,29 +115,35 @@ fn finalizer_use(resolver: &mut Resolver<'_>, item: &Node, plugins: Option<&Tabl
     let stage = info.stage.expect("the catalog checks that every finalizer has a stage");
     check_settings(info, &own, Site::FinalizerSet, &mut resolver.errors);
     resolver.refuse_unbuilt(info, origin);
-    let mut table = resolver.settings(info, plugins, own);
-    let mut common: BTreeMap<&str, Node> = BTreeMap::new();
+    let mut table = resolver.settings(info, tables, own);
+    let mut common = Table::new();
     for key in FINALIZER_KEYS {
         if let Some(entry) = table.remove(key) {
-            common.insert(key, entry.node);
+            common.insert(key, entry);
         }
     }
+    let alternative = common.remove("else");
+    if let Some(entry) = alternative.as_ref().filter(|_| common.get("when").is_none()) {
+        let message = format!("`else` of `{plugin}` has no `when` beside it");
+        let hint = "say when the finalizer itself runs: `when: \"PREDICATE\"`";
+        resolver.errors.push(ConfigError::new(&entry.key_origin, message).hint(hint));
+    }
     // A value of the wrong shape was noted by the check of its table.
-    let text = |key: &str| common.get(key).and_then(Node::as_text);
-    Some(FinalizerUse {
+    let text = |key: &str| common.get(key).and_then(Node::to_text);
+    let member = FinalizerUse {
         plugin: plugin.to_owned(),
-        name: text("name").unwrap_or(plugin).to_owned(),
+        name: text("name").map_or(plugin.to_owned(), |name| name.text),
         stage,
-        optional: text("optional") == Some("true"),
-        when: common
-            .get("when")
-            .and_then(|node| Some(Text { text: node.as_text()?.to_owned(), origin: node.origin.clone() })),
+        optional: text("optional").is_some_and(|optional| optional.text == "true"),
+        conditions: text("when").map(|predicate| Condition { predicate, holds: true }).into_iter().collect(),
         after: common.get("after").and_then(one_or_several).into_iter().flatten().collect(),
-        timeout: text("timeout").and_then(parse_duration),
-        retry: resolver.retry(common.get("retry")),
+        timeout: text("timeout").and_then(|timeout| parse_duration(&timeout.text)),
+        retry: text("retry").and_then(|retry| parse_retry(&retry.text)),
         settings: Settings::new(table, origin.clone(), info.settings),
         origin: origin.clone(),
-    })
+        common,
+    };
+    Some((member, alternative.map(|entry| entry.node)))
 }
 
 /// An item is `NAME`, or `NAME: { … }`.
@@ -136,7 +186,7 @@ fn check_order(members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
             let message = format!("{} may not follow {}", staged(later), staged(earlier));
             let error =
                 ConfigError::new(&later.origin, message).related(format!("`{}` here", earlier.name), &earlier.origin);
-            errors.push(error.hint("the order is register, tag, distribute, notify"));
+            errors.push(error.hint(format!("the order is {STAGES}")));
         }
     }
 }
@@ -167,26 +217,25 @@ fn check_after(member: &FinalizerUse, after: &Text, members: &[FinalizerUse], er
     };
     if other.stage > member.stage {
         let message = format!("{} cannot wait for {}: its stage comes later", staged(member), staged(other));
-        errors.push(ConfigError::new(&after.origin, message));
+        let hint = format!("take `{}` out of the `after`; the order is {STAGES}", other.name);
+        errors.push(ConfigError::new(&after.origin, message).hint(hint));
     }
 }
 
 /// Within a group only `after` gives an order, so only there it can go in a circle.
-fn check_circles(set: &FinalizerSet, errors: &mut Vec<ConfigError>) {
-    for group in &set.groups {
-        let mut waiting: Vec<&FinalizerUse> = group.members.iter().collect();
-        loop {
-            let names: Vec<&str> = waiting.iter().map(|member| member.name.as_str()).collect();
-            let before = waiting.len();
-            waiting.retain(|member| member.after.iter().any(|after| names.contains(&after.text.as_str())));
-            if waiting.len() == before {
-                break;
-            }
+fn check_circles(group: &Group, errors: &mut Vec<ConfigError>) {
+    let mut waiting: Vec<&FinalizerUse> = group.members.iter().collect();
+    loop {
+        let names: Vec<&str> = waiting.iter().map(|member| member.name.as_str()).collect();
+        let before = waiting.len();
+        waiting.retain(|member| member.after.iter().any(|after| names.contains(&after.text.as_str())));
+        if waiting.len() == before {
+            break;
         }
-        if let Some(after) = waiting.first().and_then(|member| member.after.first()) {
-            let names: Vec<String> = waiting.iter().map(|member| format!("`{}`", member.name)).collect();
-            let message = format!("`after` goes in a circle: {}", names.join(", "));
-            errors.push(ConfigError::new(&after.origin, message));
-        }
+    }
+    if let Some(after) = waiting.first().and_then(|member| member.after.first()) {
+        let names: Vec<String> = waiting.iter().map(|member| format!("`{}`", member.name)).collect();
+        let message = format!("`after` goes in a circle: {}", names.join(", "));
+        errors.push(ConfigError::new(&after.origin, message).hint("take one of them out of an `after`"));
     }
 }

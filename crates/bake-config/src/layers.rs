@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{Config, Trees};
 use crate::error::{ConfigError, ConfigErrors};
-use crate::node::{Entry, Node, Table, Value};
+use crate::node::{Entry, Laid, Node, Table, Value};
 use crate::origin::Origin;
 use crate::source::merge_layers;
 use crate::{schema, yaml};
@@ -96,7 +96,7 @@ impl Layers {
     ///
     /// With every mistake in every layer.
     pub fn load(self, catalog: &Catalog) -> Result<Config, ConfigErrors> {
-        let mut reading = Reading { reader: &self.reader, tables: Vec::new(), errors: Vec::new(), unreadable: false };
+        let mut reading = Reading::new(&self.reader);
         for text in &self.built_in {
             reading.text(&Origin::built_in().file, text, &mut Vec::new());
         }
@@ -115,13 +115,13 @@ impl Layers {
         for (path, value, origin) in self.sets {
             reading.set(&path, &value, &origin);
         }
-        let Reading { tables, mut errors, unreadable, .. } = reading;
+        let Reading { tables, assigned, mut errors, unreadable, .. } = reading;
         if unreadable {
             // What a text that cannot be read would have said is unknown: checking names without it would report nonsense.
             return Err(ConfigErrors::check((), errors).expect_err("an unreadable layer left an error"));
         }
-        let root = merge_layers(tables, &mut errors);
-        Config::new(root, catalog.clone(), errors)
+        let trees = Trees { written: merge_layers(tables, &mut errors), assigned: merge_layers(assigned, &mut errors) };
+        Config::new(&trees, catalog, errors)
     }
 }
 
@@ -133,12 +133,18 @@ fn cannot_read(error: &io::Error) -> String {
 struct Reading<'a> {
     reader: &'a Reader,
     tables: Vec<Table>,
+    /// What variables and flags say of `plugins` and `vars`, see [`Trees::assigned`].
+    assigned: Vec<Table>,
     errors: Vec<ConfigError>,
     /// Whether a layer is missing from `tables` because it could not be read.
     unreadable: bool,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(reader: &'a Reader) -> Self {
+        Self { reader, tables: Vec::new(), assigned: Vec::new(), errors: Vec::new(), unreadable: false }
+    }
+
     fn fail(&mut self, error: ConfigError) {
         self.errors.push(error);
         self.unreadable = true;
@@ -162,14 +168,16 @@ impl Reading<'_> {
 
     fn include(&mut self, entry: &Entry, stack: &mut Vec<PathBuf>) {
         let Some(names) = schema::one_or_several(&entry.node) else {
-            self.errors.push(ConfigError::new(&entry.node.origin, "`include` takes a file or a list of files"));
+            let error = ConfigError::new(&entry.node.origin, "`include` takes a file or a list of files");
+            self.errors.push(error.hint("write `include: FILE` or `include: [FILE, FILE]`"));
             return;
         };
         for name in names {
             let folder = stack.last().and_then(|file| file.parent()).unwrap_or(Path::new(""));
             let path = folder.join(&name.text);
             if stack.contains(&path) || stack.len() > DEEPEST_INCLUDE {
-                self.errors.push(ConfigError::new(&name.origin, format!("`{}` includes itself", path.display())));
+                let error = ConfigError::new(&name.origin, format!("`{}` includes itself", path.display()));
+                self.errors.push(error.hint("take it out: a file that is included is read once"));
                 continue;
             }
             match (self.reader)(&path) {
@@ -180,7 +188,8 @@ impl Reading<'_> {
                 }
                 Err(error) => {
                     let message = format!("cannot read the included file `{}`: {error}", path.display());
-                    self.fail(ConfigError::new(&name.origin, message));
+                    let hint = "a relative path starts at the folder of the file that includes";
+                    self.fail(ConfigError::new(&name.origin, message).hint(hint));
                 }
             }
         }
@@ -195,7 +204,10 @@ impl Reading<'_> {
     fn set(&mut self, path: &str, value: &str, origin: &Origin) {
         match split_path(path) {
             Some(segments) => self.assign(segments, value, origin),
-            None => self.errors.push(ConfigError::new(origin, format!("`{path}`: a quote is not closed"))),
+            None => {
+                let error = ConfigError::new(origin, format!("`{path}`: a quote is not closed"));
+                self.errors.push(error.hint("quote a key that has a dot in it: `tags.\"a.b\"`"));
+            }
         }
     }
 
@@ -211,15 +223,17 @@ impl Reading<'_> {
             return;
         }
         let Some(node) = self.value(value, append, origin) else { return };
-        let entry = Entry { key_origin: origin.clone(), append, node };
+        let tables = if schema::is_tuning(&segments) { &mut self.assigned } else { &mut self.tables };
+        let laid = if append { Laid::Behind } else { Laid::Over };
+        let entry = Entry { key_origin: origin.clone(), laid, node };
         let nest = |entry: Entry, key: String| {
             let table = Table::from_iter([(key, entry)]);
             let node = Node { value: Value::Table(table), origin: origin.clone() };
-            Entry { key_origin: origin.clone(), append: false, node }
+            Entry { key_origin: origin.clone(), laid: Laid::Over, node }
         };
         let whole = segments.into_iter().rev().fold(entry, nest);
         if let Value::Table(table) = whole.node.value {
-            self.tables.push(table);
+            tables.push(table);
         }
     }
 
@@ -228,7 +242,8 @@ impl Reading<'_> {
         if !text.starts_with('[') {
             if append {
                 let error = ConfigError::new(origin, "only a list can be appended");
-                self.errors.push(error.hint(format!("write `[{text}]`")));
+                // Without the text: it may be a secret.
+                self.errors.push(error.hint("put it in brackets: `[ITEM]`"));
                 return None;
             }
             return Some(Node::text(text, origin.clone()));

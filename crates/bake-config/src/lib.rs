@@ -4,7 +4,7 @@
 //! it by a [`Catalog`]; this crate knows none. Design: `docs/design/0004-environments.md`.
 //!
 //! A load goes through these steps, a module each: `yaml` (text to tree) → `layers` (in order) → `source`, `merge` (one tree) →
-//! `schema` (keys and shapes) → `extends` → `resolve`, `finalizers` (names to plugins with their settings).
+//! `schema`, `takes` (keys and shapes) → `extends` → `resolve`, `finalizers` (names to plugins with their settings).
 
 mod catalog;
 mod config;
@@ -22,16 +22,18 @@ mod resolve;
 mod schema;
 mod settings;
 mod source;
+mod takes;
 mod values;
 mod yaml;
 
 pub use catalog::{Built, Catalog, PluginInfo, PluginKind, Setting, Stage, Takes};
 pub use config::Config;
-pub use environment::{Chosen, Environment, FinalizerSet, FinalizerUse, Group, Shown};
+pub use environment::{Chosen, Condition, Environment, FinalizerSet, FinalizerUse, Group, Shown, StepUse};
 pub use error::{ConfigError, ConfigErrors};
 pub use find::{Places, find_files};
 pub use layers::Layers;
-pub use node::{Entry, Node, Table, Value};
+pub use node::{Entry, Laid, Node, Table, Value};
 pub use origin::{Origin, Text};
 pub use settings::Settings;
 pub use values::{ByteSize, Secret, SizeError};
+pub use yaml::parse_yaml;

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::origin::Origin;
+use crate::origin::{Origin, Text};
 
 /// A value and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +41,22 @@ pub struct Table(IndexMap<String, Entry>);
 pub struct Entry {
     /// Where the key was first written.
     pub key_origin: Origin,
-    /// Written as `key+:`, and not yet appended to anything.
-    pub append: bool,
+    /// How it meets what a weaker layer says of the key.
+    pub laid: Laid,
     /// The value.
     pub node: Node,
+}
+
+/// How a value meets what a weaker layer says of the same key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Laid {
+    /// Over it: tables merge, anything else replaces.
+    #[default]
+    Over,
+    /// Behind it: a list that was written as `key+:`, and has not met a list yet.
+    Behind,
+    /// Instead of it, tables too: a `~` in between took away what is below, and has not met all of it yet.
+    Instead,
 }
 
 impl Node {
@@ -59,6 +71,11 @@ impl Node {
             Value::Scalar { text, .. } => Some(text),
             Value::List(_) | Value::Table(_) | Value::Null => None,
         }
+    }
+
+    /// The text with its place, if this is a scalar.
+    pub(crate) fn to_text(&self) -> Option<Text> {
+        Some(Text { text: self.as_text()?.to_owned(), origin: self.origin.clone() })
     }
 
     /// The items, if this is a list.

@@ -1,11 +1,13 @@
 //! What may be written where. Checks shapes and keys of a merged tree; names that refer to something are looked up in `resolve`.
 
-use crate::catalog::{Catalog, FINALIZER_KEYS, PluginInfo, PluginKind, Setting, Takes};
+use crate::catalog::{Catalog, FINALIZER_KEYS, PLACE_KEYS, PluginInfo, PluginKind, Setting, Takes};
+use crate::config::Trees;
 use crate::de::is_integer;
 use crate::error::{ConfigError, closest, known};
-use crate::node::{Node, Table, Value};
+use crate::node::{Entry, Laid, Node, Table, Value};
 use crate::origin::{Origin, Text};
-use crate::values::{ByteSize, parse_duration};
+use crate::takes::check_value;
+use crate::values::parse_retry;
 use crate::yaml;
 
 /// Top-level keys that are no environments.
@@ -19,20 +21,28 @@ pub(crate) const SLOTS: [PluginKind; 4] =
     [PluginKind::Cloud, PluginKind::BlockDevice, PluginKind::Volume, PluginKind::Provisioner];
 
 /// The keys of an environment.
-const ENVIRONMENT_KEYS: [&str; 8] =
-    ["extends", "cloud", "blockdevice", "volume", "provisioner", "finalizer_set", "plugins", "vars"];
+const ENVIRONMENT_KEYS: [&str; 9] =
+    ["extends", "cloud", "blockdevice", "volume", "provisioner", "finalizer_set", "plugins", "steps", "vars"];
 
 /// What the keys of every finalizer take; the settings of its plugin come on top.
-const FINALIZER_SETTINGS: [Setting; 6] = [
-    finalizer_setting("name", Takes::Text),
-    finalizer_setting("optional", Takes::Boolean),
-    finalizer_setting("when", Takes::Text),
-    finalizer_setting("after", Takes::List(&Takes::Text)),
-    finalizer_setting("timeout", Takes::Duration),
-    finalizer_setting("retry", Takes::Integer),
+const FINALIZER_SETTINGS: [Setting; 7] = [
+    common_setting("name", Takes::Text),
+    common_setting("optional", Takes::Boolean),
+    common_setting("when", Takes::Text),
+    common_setting("else", Takes::List(&Takes::Text)),
+    common_setting("after", Takes::List(&Takes::Text)),
+    common_setting("timeout", Takes::Duration),
+    common_setting("retry", Takes::Integer),
 ];
 
-const fn finalizer_setting(name: &'static str, takes: Takes) -> Setting {
+/// What may be laid on a step.
+const STEP_SETTINGS: [Setting; 3] = [
+    common_setting("timeout", Takes::Duration),
+    common_setting("retry", Takes::Integer),
+    common_setting("after", Takes::List(&Takes::Text)),
+];
+
+const fn common_setting(name: &'static str, takes: Takes) -> Setting {
     Setting { name, takes, default: None, summary: "" }
 }
 
@@ -66,10 +76,9 @@ fn is_misspelt(name: &str, table: &Table) -> bool {
 
 /// A text or a list of texts.
 pub(crate) fn one_or_several(node: &Node) -> Option<Vec<Text>> {
-    let text = |node: &Node| Some(Text { text: node.as_text()?.to_owned(), origin: node.origin.clone() });
     match &node.value {
-        Value::List(items) => items.iter().map(text).collect(),
-        Value::Scalar { .. } | Value::Table(_) | Value::Null => text(node).map(|text| vec![text]),
+        Value::List(items) => items.iter().map(Node::to_text).collect(),
+        Value::Scalar { .. } | Value::Table(_) | Value::Null => node.to_text().map(|text| vec![text]),
     }
 }
 
@@ -107,8 +116,16 @@ fn fold(segment: Option<&mut String>, words: &[&str]) {
     }
 }
 
+/// What holds for a plugin when nobody writes anything: the defaults of its settings, and what is usual for it.
+pub(crate) fn defaults(info: &PluginInfo) -> Table {
+    let settings = info.settings.iter().filter_map(|setting| Some((setting.name, default_of(setting)?)));
+    let usual = info.usual.iter().map(|(key, text)| (*key, Node::text(*text, Origin::built_in())));
+    let entry = |node: Node| Entry { key_origin: Origin::built_in(), laid: Laid::Over, node };
+    settings.chain(usual).map(|(name, node)| (name.to_owned(), entry(node))).collect()
+}
+
 /// The default of a setting as a node.
-pub(crate) fn default_of(setting: &Setting) -> Option<Node> {
+fn default_of(setting: &Setting) -> Option<Node> {
     let text = setting.default?;
     match setting.takes {
         Takes::List(_) | Takes::TextMap | Takes::Map(_) => yaml::parse_value(&Origin::built_in(), text).node,
@@ -122,16 +139,25 @@ fn settings(info: &PluginInfo) -> impl Iterator<Item = &Setting> {
     info.settings.iter().chain(common)
 }
 
+/// Whether a path leads to what tunes plugins and templates, for all environments or for one.
+pub(crate) fn is_tuning(path: &[String]) -> bool {
+    let tunes = |key: Option<&String>| key.is_some_and(|key| ["plugins", "vars"].contains(&key.as_str()));
+    tunes(path.first()) || path.first().is_some_and(|key| is_environment(key)) && tunes(path.get(1))
+}
+
 /// Checks the shapes and keys of everything.
-pub(crate) fn check(root: &Table, catalog: &Catalog, errors: &mut Vec<ConfigError>) {
-    let mut checker = Checker { root, catalog, errors };
-    for (key, entry) in root.iter() {
+pub(crate) fn check(trees: &Trees, catalog: &Catalog, errors: &mut Vec<ConfigError>) {
+    let mut checker = Checker { root: &trees.written, catalog, errors };
+    for (key, entry) in trees.written.iter().chain(trees.assigned.iter()) {
         match key {
             "default" => checker.value(Takes::Text, &entry.node, key),
             "vars" => checker.value(Takes::TextMap, &entry.node, key),
             "plugins" => checker.plugins(&entry.node),
             "finalizer_sets" => checker.finalizer_sets(&entry.node),
-            "include" => checker.error(&entry.key_origin, "`include` may only be in a file"),
+            "include" => {
+                let hint = "write it in a file, or name another file by `--config`";
+                checker.error(&entry.key_origin, "`include` may only be in a file", hint);
+            }
             _ if SETTINGS.contains(&key) => checker.value(Takes::Text, &entry.node, key),
             _ => checker.environment(key, &entry.key_origin, &entry.node),
         }
@@ -141,22 +167,37 @@ pub(crate) fn check(root: &Table, catalog: &Catalog, errors: &mut Vec<ConfigErro
 /// Checks the settings of one plugin.
 pub(crate) fn check_settings(info: &PluginInfo, table: &Table, site: Site, errors: &mut Vec<ConfigError>) {
     let owner = format!("{} `{}`", info.kind, info.name);
+    let is_finalizer = info.kind == PluginKind::Finalizer;
     for (key, entry) in table.iter() {
-        let only_in_a_set = site == Site::Plugins && ["name", "after"].contains(&key);
         match settings(info).find(|setting| setting.name == key) {
-            Some(_) if info.kind == PluginKind::Finalizer && only_in_a_set => {
+            Some(_) if is_finalizer && site == Site::Plugins && PLACE_KEYS.contains(&key) => {
                 let error =
                     ConfigError::new(&entry.key_origin, format!("`{key}` belongs to one place in a finalizer set"));
                 errors.push(error.hint(format!("write it there: `- {}: {{ {key}: … }}`", info.name)));
             }
-            Some(Setting { name: "after", .. }) if one_or_several(&entry.node).is_some() => {}
+            Some(setting) if is_finalizer => check_common(setting, &entry.node, errors),
             Some(setting) => check_value(setting.takes, &entry.node, key, errors),
             None => {
                 let error = ConfigError::new(&entry.key_origin, format!("{owner} takes no `{key}`"));
-                let allowed = |name: &&str| site == Site::FinalizerSet || !["name", "after"].contains(name);
+                let allowed = |name: &&str| site == Site::FinalizerSet || !PLACE_KEYS.contains(name);
                 errors.push(error.hint(known(key, settings(info).map(|setting| setting.name).filter(allowed))));
             }
         }
+    }
+}
+
+/// Checks a setting of a finalizer or a step, where some names say more than what they take.
+fn check_common(setting: &Setting, node: &Node, errors: &mut Vec<ConfigError>) {
+    match (setting.name, node.as_text()) {
+        // One name is as good as a list of them.
+        ("after", Some(_)) => {}
+        // What is in it is checked where the set is built.
+        ("else", _) => {}
+        ("retry", Some(text)) if is_integer(text) && parse_retry(text).is_none() => {
+            let message = format!("`retry` is `{text}`; it takes a whole number from 0 to {}", u32::MAX);
+            errors.push(ConfigError::new(&node.origin, message).hint("write how often it is tried again, such as `2`"));
+        }
+        (name, _) => check_value(setting.takes, node, name, errors),
     }
 }
 
@@ -172,14 +213,15 @@ pub(crate) fn unknown_plugin(kind: PluginKind, name: &str, origin: &Origin, cata
 }
 
 struct Checker<'a> {
+    /// What is written: variables and flags make no environments.
     root: &'a Table,
     catalog: &'a Catalog,
     errors: &'a mut Vec<ConfigError>,
 }
 
 impl Checker<'_> {
-    fn error(&mut self, origin: &Origin, message: impl Into<String>) {
-        self.errors.push(ConfigError::new(origin, message));
+    fn error(&mut self, origin: &Origin, message: impl Into<String>, hint: impl Into<String>) {
+        self.errors.push(ConfigError::new(origin, message).hint(hint));
     }
 
     fn value(&mut self, takes: Takes, node: &Node, key: &str) {
@@ -189,7 +231,8 @@ impl Checker<'_> {
     /// The table that `key` takes. Nothing at all is fine; anything else is an error.
     fn table<'n>(&mut self, node: &'n Node, key: &str) -> Option<&'n Table> {
         if node.as_table().is_none() && node.value != Value::Null {
-            self.error(&node.origin, format!("`{key}` takes a table, {} is written", node.what()));
+            let message = format!("`{key}` takes a table, {} is written", node.what());
+            self.error(&node.origin, message, format!("write a table: `{key}: {{ KEY: … }}`"));
         }
         node.as_table()
     }
@@ -220,13 +263,14 @@ impl Checker<'_> {
         for (name, entry) in self.table(node, "finalizer_sets").into_iter().flat_map(Table::iter) {
             if entry.node.as_list().is_none() && entry.node.value != Value::Null {
                 let message = format!("the finalizer set `{name}` is a list, {} is written", entry.node.what());
-                self.error(&entry.node.origin, message);
+                self.error(&entry.node.origin, message, format!("write a list: `{name}: [FINALIZER, …]`"));
             }
         }
     }
 
     fn environment(&mut self, name: &str, key_origin: &Origin, node: &Node) {
-        let Some(table) = node.as_table().filter(|table| !is_misspelt(name, table)) else {
+        let exists = environments(self.root).any(|(other, _)| other == name);
+        let Some(table) = node.as_table().filter(|table| exists || !is_misspelt(name, table)) else {
             if node.value == Value::Null {
                 let error = ConfigError::new(key_origin, format!("environment `{name}` is empty"));
                 self.errors
@@ -238,8 +282,7 @@ impl Checker<'_> {
             self.errors.push(error.hint(format!("{words}; an environment is a table")));
             return;
         };
-        let mut names = environments(self.root).map(|(name, _)| name);
-        if !names.any(|other| other == name) {
+        if !exists {
             let error = ConfigError::new(key_origin, format!("there is no environment `{name}` in any file"));
             let names = environments(self.root).map(|(name, _)| name);
             self.errors.push(error.hint(known(name, names)));
@@ -249,14 +292,43 @@ impl Checker<'_> {
             match key {
                 "extends" => {
                     if one_or_several(&entry.node).is_none() && entry.node.value != Value::Null {
-                        self.error(&entry.node.origin, "`extends` takes an environment or a list of environments");
+                        let hint = "write `extends: NAME` or `extends: [NAME, NAME]`";
+                        self.error(
+                            &entry.node.origin,
+                            "`extends` takes an environment or a list of environments",
+                            hint,
+                        );
                     }
                 }
                 "plugins" => self.plugins(&entry.node),
                 "vars" => self.value(Takes::TextMap, &entry.node, key),
                 "finalizer_set" => self.finalizer_set(&entry.node),
+                "steps" => self.steps(&entry.node),
                 _ if ENVIRONMENT_KEYS.contains(&key) => self.slot(key, &entry.node),
                 _ => self.unknown_environment_key(name, key, &entry.key_origin),
+            }
+        }
+    }
+
+    /// Which steps there are is known to the plan only.
+    fn steps(&mut self, node: &Node) {
+        for (path, entry) in self.table(node, "steps").into_iter().flat_map(Table::iter) {
+            if path.is_empty() {
+                let error = ConfigError::new(&entry.key_origin, "the path of a step is empty");
+                self.errors.push(
+                    error.hint(
+                        "write a step as the plan shows it, `volume/provision`, or the start of several, `volume`",
+                    ),
+                );
+            }
+            for (key, entry) in self.table(&entry.node, path).into_iter().flat_map(Table::iter) {
+                match STEP_SETTINGS.iter().find(|setting| setting.name == key) {
+                    Some(setting) => check_common(setting, &entry.node, self.errors),
+                    None => {
+                        let error = ConfigError::new(&entry.key_origin, format!("a step takes no `{key}`"));
+                        self.errors.push(error.hint(known(key, STEP_SETTINGS.iter().map(|setting| setting.name))));
+                    }
+                }
             }
         }
     }
@@ -285,118 +357,18 @@ impl Checker<'_> {
     }
 }
 
-/// Checks one value against what its setting takes. `Null` is always fine: it takes the value away.
-pub(crate) fn check_value(takes: Takes, node: &Node, key: &str, errors: &mut Vec<ConfigError>) {
-    match (takes, &node.value) {
-        (_, Value::Null) => {}
-        (Takes::List(item), Value::List(items)) => {
-            for node in items {
-                check_item(*item, node, key, errors);
-            }
-        }
-        (Takes::TextMap, Value::Table(table)) => check_map(Takes::Text, table, key, errors),
-        (Takes::Map(value), Value::Table(table)) => check_map(*value, table, key, errors),
-        (_, Value::Scalar { text, .. }) => {
-            if let Err(hint) = check_text(takes, text) {
-                let error =
-                    ConfigError::new(&node.origin, format!("`{key}` is {}; it takes {takes}", quote(takes, text)));
-                errors.push(ConfigError { hint, ..error });
-            }
-        }
-        (_, Value::List(_) | Value::Table(_)) => {
-            errors.push(ConfigError::new(&node.origin, format!("`{key}` is {}; it takes {takes}", node.what())));
-        }
-    }
-}
-
-/// What was written, unless it may be a secret in the wrong place.
-fn quote(takes: Takes, text: &str) -> String {
-    match takes {
-        Takes::List(inner) | Takes::Map(inner) => quote(*inner, text),
-        Takes::Secret => "a text".to_owned(),
-        _ => format!("`{text}`"),
-    }
-}
-
-fn check_item(takes: Takes, node: &Node, key: &str, errors: &mut Vec<ConfigError>) {
-    match node.value {
-        Value::Null => errors.push(ConfigError::new(&node.origin, format!("an item of `{key}` is empty"))),
-        Value::Scalar { .. } | Value::List(_) | Value::Table(_) => check_value(takes, node, key, errors),
-    }
-}
-
-fn check_map(takes: Takes, table: &Table, key: &str, errors: &mut Vec<ConfigError>) {
-    for (name, entry) in table.iter() {
-        check_value(takes, &entry.node, &format!("{key}.{name}"), errors);
-    }
-}
-
-/// Whether a text is what the setting takes; if not, with a hint where there is one.
-fn check_text(takes: Takes, text: &str) -> Result<(), Option<String>> {
-    let (fits, hint) = match takes {
-        Takes::Text | Takes::Secret => (true, None),
-        Takes::Boolean => (matches!(text, "true" | "false"), boolean_hint(text)),
-        Takes::Integer => (is_integer(text), integer_hint(text)),
-        Takes::Duration => (parse_duration(text).is_some(), unit_hint(text, ["s", "m", "h"])),
-        Takes::Size => (text.parse::<ByteSize>().is_ok(), unit_hint(text, ["MiB", "GiB", "GB"])),
-        Takes::AccountId => (is_account_id(text), account_hint(text)),
-        Takes::OneOf(words) => {
-            (words.contains(&text), closest(text, words).map(|word| format!("did you mean `{word}`?")))
-        }
-        Takes::List(_) => (false, Some(format!("write a list: `[{}]`", quote(takes, text).trim_matches('`')))),
-        Takes::TextMap | Takes::Map(_) => (false, Some("write a table: `{ KEY: TEXT }`".to_owned())),
-    };
-    if fits { Ok(()) } else { Err(hint) }
-}
-
-fn boolean_hint(text: &str) -> Option<String> {
-    match text.to_lowercase().as_str() {
-        "true" | "yes" | "y" | "on" | "1" => Some("did you mean `true`?".to_owned()),
-        "false" | "no" | "n" | "off" | "0" => Some("did you mean `false`?".to_owned()),
-        _ => None,
-    }
-}
-
-fn integer_hint(text: &str) -> Option<String> {
-    let digits = text.trim_start_matches('0');
-    let leading_zeros = digits.len() < text.len() && is_integer(digits);
-    leading_zeros.then(|| format!("write it without the leading zeros: `{digits}`"))
-}
-
-fn unit_hint(text: &str, units: [&str; 3]) -> Option<String> {
-    let number = text.trim();
-    let bare = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    bare.then(|| format!("say the unit: {}", units.map(|unit| format!("`{number}{unit}`")).join(", ")))
-}
-
-fn is_account_id(text: &str) -> bool {
-    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn account_hint(text: &str) -> Option<String> {
-    let digits: String = text.chars().filter(|c| !matches!(c, '-' | ' ')).collect();
-    match digits.len() {
-        12 if is_account_id(&digits) => Some(format!("did you mean `{digits}`?")),
-        1..=11 if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Some(format!("was a leading zero lost? `{digits:0>12}`"))
-        }
-        _ => None,
-    }
-}
-
-/// Whether a plugin's own settings make sense, for the catalog: every default must be what the setting takes.
+/// Whether what a plugin says itself makes sense, for the catalog: its settings must take every default and usual value.
 pub(crate) fn check_defaults(info: &PluginInfo) -> Result<(), String> {
-    for setting in info.settings.iter().filter(|setting| setting.default.is_some()) {
-        let mut errors = Vec::new();
-        match default_of(setting) {
-            Some(node) => check_value(setting.takes, &node, setting.name, &mut errors),
-            None => return Err(format!("the default of `{}` is not YAML", setting.name)),
-        }
-        if let Some(error) = errors.first() {
-            return Err(error.to_string());
-        }
+    let unreadable = |setting: &&Setting| setting.default.is_some() && default_of(setting).is_none();
+    if let Some(setting) = info.settings.iter().find(unreadable) {
+        return Err(format!("the default of `{}` is not YAML", setting.name));
     }
-    Ok(())
+    let mut errors = Vec::new();
+    check_settings(info, &defaults(info), Site::Plugins, &mut errors);
+    match errors.first() {
+        Some(error) => Err(error.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// The keys that [`FINALIZER_SETTINGS`] describes and the names the catalog keeps free are the same.

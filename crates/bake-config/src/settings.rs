@@ -10,7 +10,7 @@ use crate::de::NodeDeserializer;
 use crate::environment::Shown;
 use crate::error::ConfigErrors;
 use crate::node::{Node, Table, Value};
-use crate::origin::Origin;
+use crate::origin::{Origin, Text};
 
 /// What a secret looks like wherever it is shown.
 const MASK: &str = "****";
@@ -45,10 +45,8 @@ impl Settings {
 
     /// Takes the secrets out of a message: a struct that wants a number where the setting takes a secret would quote it.
     fn mask(&self, message: &mut String) {
-        for setting in self.takes.iter().filter(|setting| setting.takes == Takes::Secret) {
-            if let Some(secret) = self.get(setting.name).and_then(Node::as_text).filter(|text| !text.is_empty()) {
-                *message = message.replace(secret, MASK);
-            }
+        for (name, entry) in self.node.as_table().into_iter().flat_map(Table::iter) {
+            mask(&entry.node, self.takes(name), message);
         }
     }
 
@@ -57,7 +55,20 @@ impl Settings {
         self.node.as_table().and_then(|table| table.get(name))
     }
 
-    /// All of them as JSON, secrets masked. Scalars stay the texts that were written.
+    /// Returns the text of a setting, with who wrote it.
+    pub fn text(&self, name: &str) -> Option<Text> {
+        self.get(name)?.to_text()
+    }
+
+    /// Returns the entries of a table of texts, in the order they were written.
+    pub fn texts(&self, name: &str) -> Vec<(String, Text)> {
+        let table = self.get(name).and_then(Node::as_table);
+        let entries = table.into_iter().flat_map(Table::iter);
+        entries.filter_map(|(key, entry)| Some((key.to_owned(), entry.node.to_text()?))).collect()
+    }
+
+    /// Returns all of them as JSON, secrets masked. What a setting takes as a boolean or a whole number is one in JSON, everything else
+    /// stays the text that was written.
     pub fn to_json(&self) -> Json {
         self.node.as_table().map_or(Json::Null, |table| {
             table.iter().map(|(name, entry)| (name.to_owned(), to_json(&entry.node, self.takes(name)))).collect()
@@ -82,6 +93,17 @@ impl fmt::Debug for Settings {
     }
 }
 
+fn mask(node: &Node, takes: Takes, message: &mut String) {
+    match &node.value {
+        Value::Scalar { text, .. } if takes == Takes::Secret && !text.is_empty() => {
+            *message = message.replace(text, MASK)
+        }
+        Value::Scalar { .. } | Value::Null => {}
+        Value::List(items) => items.iter().for_each(|item| mask(item, inner(takes), message)),
+        Value::Table(table) => table.iter().for_each(|(_, entry)| mask(&entry.node, inner(takes), message)),
+    }
+}
+
 /// What the parts of a list or a table take.
 fn inner(takes: Takes) -> Takes {
     match takes {
@@ -91,11 +113,20 @@ fn inner(takes: Takes) -> Takes {
     }
 }
 
+fn scalar_to_json(text: &str, takes: Takes) -> Json {
+    let typed = match takes {
+        Takes::Secret => return MASK.into(),
+        Takes::Boolean => text.parse().ok().map(Json::Bool),
+        Takes::Integer => text.parse::<i64>().map(Json::from).or_else(|_| text.parse::<u64>().map(Json::from)).ok(),
+        _ => None,
+    };
+    typed.unwrap_or_else(|| text.into())
+}
+
 fn to_json(node: &Node, takes: Takes) -> Json {
     match &node.value {
         Value::Null => Json::Null,
-        Value::Scalar { .. } if takes == Takes::Secret => MASK.into(),
-        Value::Scalar { text, .. } => text.as_str().into(),
+        Value::Scalar { text, .. } => scalar_to_json(text, takes),
         Value::List(items) => items.iter().map(|item| to_json(item, inner(takes))).collect(),
         Value::Table(table) => {
             table.iter().map(|(key, entry)| (key.to_owned(), to_json(&entry.node, inner(takes)))).collect()

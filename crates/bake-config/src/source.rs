@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
 use crate::merge::merge_tables;
-use crate::node::{Entry, Node, Table, Value};
+use crate::node::{Entry, Laid, Node, Table, Value};
 use crate::origin::Origin;
 
 /// The key that everything is below.
@@ -82,8 +82,8 @@ struct Mark {
     plain: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<Origin>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    append: bool,
+    #[serde(default)]
+    laid: Laid,
 }
 
 impl Mark {
@@ -94,7 +94,7 @@ impl Mark {
 
     /// Reads the mark of a value that [`encode`] made.
     fn of(value: &ConfigValue) -> Self {
-        let unknown = || Self { origin: Origin::built_in(), plain: false, key: None, append: false };
+        let unknown = || Self { origin: Origin::built_in(), plain: false, key: None, laid: Laid::Over };
         let table_mark = match &value.kind {
             ValueKind::Table(map) => map.get(TABLE_MARK),
             _ => Some(value),
@@ -105,17 +105,17 @@ impl Mark {
 }
 
 fn encode_table(table: Table) -> Map<String, ConfigValue> {
-    let encode = |entry: Entry| encode(entry.node, Some(entry.key_origin), entry.append);
+    let encode = |entry: Entry| encode(entry.node, Some(entry.key_origin), entry.laid);
     table.into_iter().map(|(key, entry)| (key, encode(entry))).collect()
 }
 
-fn encode(node: Node, key: Option<Origin>, append: bool) -> ConfigValue {
+fn encode(node: Node, key: Option<Origin>, laid: Laid) -> ConfigValue {
     let plain = matches!(node.value, Value::Scalar { plain: true, .. });
-    let mark = Mark { origin: node.origin, plain, key, append };
+    let mark = Mark { origin: node.origin, plain, key, laid };
     match node.value {
         Value::Null => mark.on(ValueKind::Nil),
         Value::Scalar { text, .. } => mark.on(text),
-        Value::List(items) => mark.on(items.into_iter().map(|item| encode(item, None, false)).collect::<Vec<_>>()),
+        Value::List(items) => mark.on(items.into_iter().map(|item| encode(item, None, Laid::Over)).collect::<Vec<_>>()),
         Value::Table(table) => {
             let mut map = encode_table(table);
             map.insert(TABLE_MARK.to_owned(), mark.on(ValueKind::Nil));
@@ -131,7 +131,7 @@ fn decode_table(mut map: Map<String, ConfigValue>) -> Table {
 
 fn decode_entry(value: ConfigValue) -> Entry {
     let mark = Mark::of(&value);
-    Entry { key_origin: mark.key.unwrap_or_else(Origin::built_in), append: mark.append, node: decode(value) }
+    Entry { key_origin: mark.key.unwrap_or_else(Origin::built_in), laid: mark.laid, node: decode(value) }
 }
 
 fn decode(value: ConfigValue) -> Node {
@@ -172,8 +172,8 @@ mod tests {
     }
 
     fn table(inner: impl Strategy<Value = Node>) -> impl Strategy<Value = Table> {
-        let entry =
-            (origin(), any::<bool>(), inner).prop_map(|(key_origin, append, node)| Entry { key_origin, append, node });
+        let laid = prop::sample::select(vec![Laid::Over, Laid::Behind, Laid::Instead]);
+        let entry = (origin(), laid, inner).prop_map(|(key_origin, laid, node)| Entry { key_origin, laid, node });
         // Keys that `config` would take for paths, and that differ only by case.
         prop::collection::vec(("[aA.\\[0\\]é+-]{1,4}", entry), 0..4).prop_map(Table::from_iter)
     }

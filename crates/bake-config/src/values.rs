@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
+use crate::de::is_integer;
+
 /// A number of bytes, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
@@ -91,4 +93,9 @@ impl fmt::Display for Secret {
 pub(crate) fn parse_duration(text: &str) -> Option<std::time::Duration> {
     let has_unit = text.bytes().any(|byte| byte.is_ascii_alphabetic());
     has_unit.then(|| humantime::parse_duration(text).ok()).flatten()
+}
+
+/// Parses a number of retries.
+pub(crate) fn parse_retry(text: &str) -> Option<u32> {
+    is_integer(text).then(|| text.parse().ok()).flatten()
 }

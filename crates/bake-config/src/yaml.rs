@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, StrInput, Tag};
 
-use crate::error::ConfigError;
-use crate::node::{Entry, Node, Table, Value};
+use crate::error::{ConfigError, ConfigErrors};
+use crate::node::{Entry, Laid, Node, Table, Value};
 use crate::origin::Origin;
 
 /// Nobody writes an environment deeper; without a limit a hostile file would use up the stack.
@@ -42,6 +42,21 @@ pub(crate) fn parse_file(file: &Arc<str>, bytes: &[u8]) -> Parsed {
     refuse_other_roots(parsed)
 }
 
+/// Reads a YAML text as a table in which every key and value has its place: a file that is not an `environments.yaml`, read by
+/// the rules of one. Nothing at all is an empty table.
+///
+/// # Errors
+///
+/// With every mistake of the text: not YAML, not a table, a key written twice.
+pub fn parse_yaml(file: &str, text: &[u8]) -> Result<Table, ConfigErrors> {
+    let Parsed { node, errors } = parse_file(&file.into(), text);
+    let table = match node.map(|node| node.value) {
+        Some(Value::Table(table)) => table,
+        _ => Table::new(),
+    };
+    ConfigErrors::check(table, errors)
+}
+
 /// Reads a value given outside of a file, where every part of it comes from one origin.
 pub(crate) fn parse_value(origin: &Origin, text: &str) -> Parsed {
     parse(Place::Fixed(origin), text)
@@ -64,7 +79,8 @@ fn parse(place: Place<'_>, text: &str) -> Parsed {
     if let Some(index) = text.find(control) {
         let message =
             format!("the control character {:?} may not be in a file", text[index..].chars().next().unwrap_or(' '));
-        return Parsed { node: None, errors: vec![ConfigError::new(&place.after(&text[..index]), message)] };
+        let hint = "take it out; in a text, write it as an escape within double quotes";
+        return Parsed { node: None, errors: vec![ConfigError::new(&place.after(&text[..index]), message).hint(hint)] };
     }
     let mut builder = Builder {
         place,
@@ -159,10 +175,16 @@ impl<'t> Builder<'t> {
         match self.events.next_event() {
             Some(Ok((event, span))) => Ok((event, span.start)),
             Some(Err(error)) => {
+                let hint = match error.info() {
+                    info if info.contains("unknown anchor") => {
+                        "`*NAME` repeats what `&NAME` marks above it; quote a text that starts with `*`"
+                    }
+                    _ => "look here and above for a quote, a bracket or a `:` that is missing or too much",
+                };
                 let problem = ConfigError::new(&self.place.origin(*error.marker()), error.info().to_lowercase());
                 Err(match self.line_indented_by_tab(error.marker().line()) {
                     Some(line) => problem.hint(format!("line {line} is indented by a tab: use spaces")).into(),
-                    None => problem.into(),
+                    None => problem.hint(hint).into(),
                 })
             }
             None => Ok((Event::StreamEnd, Marker::default())),
@@ -181,7 +203,8 @@ impl<'t> Builder<'t> {
     fn node(&mut self, event: Event<'t>, at: Marker, depth: usize) -> Result<Node, Fatal> {
         let origin = self.place.origin(at);
         if depth > DEEPEST {
-            return Err(ConfigError::new(&origin, format!("more than {DEEPEST} levels of lists and tables")).into());
+            let error = ConfigError::new(&origin, format!("more than {DEEPEST} levels of lists and tables"));
+            return Err(error.hint("look for brackets that are not closed").into());
         }
         let before = self.weight;
         self.weigh(NODE_WEIGHT, &origin)?;
@@ -200,7 +223,9 @@ impl<'t> Builder<'t> {
                 (Value::Table(self.table(depth)?), anchor)
             }
             Event::Alias(anchor) => return self.alias(anchor, &origin),
-            _ => return Err(ConfigError::new(&origin, "a value is expected here").into()),
+            _ => {
+                return Err(ConfigError::new(&origin, "a value is expected here").hint("write `~` for nothing").into());
+            }
         };
         let node = Node { value, origin };
         if anchor > 0 {
@@ -211,7 +236,8 @@ impl<'t> Builder<'t> {
 
     fn alias(&mut self, anchor: usize, origin: &Origin) -> Result<Node, Fatal> {
         let Some((node, weight)) = self.anchors.get(&anchor) else {
-            return Err(ConfigError::new(origin, "this alias names an anchor that is not finished yet").into());
+            let error = ConfigError::new(origin, "this alias names an anchor that is not finished yet");
+            return Err(error.hint("nothing can hold itself: write out what is meant").into());
         };
         let (node, weight) = (node.clone(), *weight);
         self.weigh(weight, origin)?;
@@ -223,7 +249,7 @@ impl<'t> Builder<'t> {
         if self.weight > LARGEST {
             let message =
                 format!("the file is too large: with its aliases spelled out it passes {} MiB here", LARGEST >> 20);
-            return Err(ConfigError::new(origin, message).into());
+            return Err(ConfigError::new(origin, message).hint("use fewer aliases of aliases").into());
         }
         Ok(())
     }
@@ -257,16 +283,16 @@ impl<'t> Builder<'t> {
             if event == Event::MappingEnd {
                 return Ok(table);
             }
-            let (key, append) = self.key(event, at)?;
+            let (key, laid) = self.key(event, at)?;
             let key_origin = self.place.origin(at);
             let (event, at) = self.next()?;
             let node = self.node(event, at, depth + 1)?;
-            self.insert(&mut table, key, Entry { key_origin, append, node });
+            self.insert(&mut table, key, Entry { key_origin, laid, node });
         }
     }
 
-    /// The key, and whether it is written `key+`. A quoted key is taken literally: `"C++": …` is a tag.
-    fn key(&mut self, event: Event<'t>, at: Marker) -> Result<(String, bool), Fatal> {
+    /// The key, and how its value is laid: `key+` is for behind. A quoted key is taken literally: `"C++": …` is a tag.
+    fn key(&mut self, event: Event<'t>, at: Marker) -> Result<(String, Laid), Fatal> {
         let origin = self.place.origin(at);
         let Event::Scalar(text, style, ..) = event else {
             let error = ConfigError::new(&origin, "a key must be a text");
@@ -276,29 +302,30 @@ impl<'t> Builder<'t> {
         };
         self.weigh(text.len(), &origin)?;
         if text.contains('\0') {
-            return Err(ConfigError::new(&origin, "the character \\0 may not be in a key").into());
+            let error = ConfigError::new(&origin, "the character \\0 may not be in a key");
+            return Err(error.hint("take it out").into());
         }
         if style != ScalarStyle::Plain {
-            return Ok((text.into_owned(), false));
+            return Ok((text.into_owned(), Laid::Over));
         }
         match text.as_ref() {
-            "" => Err(ConfigError::new(&origin, "a key is missing").into()),
+            "" => Err(ConfigError::new(&origin, "a key is missing").hint("write `KEY: VALUE`").into()),
             "<<" => {
                 let error = ConfigError::new(&origin, "the merge key `<<` is not part of YAML 1.2");
                 Err(error.hint("an environment takes over from another one by `extends: NAME`").into())
             }
             text => match text.strip_suffix('+').filter(|key| !key.is_empty()) {
-                Some(key) => Ok((key.to_owned(), true)),
-                None => Ok((text.to_owned(), false)),
+                Some(key) => Ok((key.to_owned(), Laid::Behind)),
+                None => Ok((text.to_owned(), Laid::Over)),
             },
         }
     }
 
     fn insert(&mut self, table: &mut Table, key: String, mut entry: Entry) {
-        if entry.append && entry.node.value == Value::Null {
+        if entry.laid == Laid::Behind && entry.node.value == Value::Null {
             entry.node.value = Value::List(Vec::new());
         }
-        if entry.append && entry.node.as_list().is_none() {
+        if entry.laid == Laid::Behind && entry.node.as_list().is_none() {
             let message = format!("`{key}+` appends to a list, {} is written", entry.node.what());
             self.errors.push(ConfigError::new(&entry.node.origin, message).hint(format!("write `{key}+: [ITEM]`")));
             return;
@@ -308,12 +335,12 @@ impl<'t> Builder<'t> {
                 table.insert(key, entry);
             }
             Some(first) => {
-                let message = match first.append == entry.append {
+                let message = match first.laid == entry.laid {
                     true => format!("the key `{key}` is in this table twice"),
                     false => format!("`{key}` and `{key}+` are in one table"),
                 };
                 let error = ConfigError::new(&entry.key_origin, message).related("first here", &first.key_origin);
-                self.errors.push(error);
+                self.errors.push(error.hint("keep one of the two"));
             }
         }
     }

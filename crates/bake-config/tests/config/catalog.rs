@@ -11,14 +11,14 @@ const fn with_default(name: &'static str, takes: Takes, default: &'static str) -
 }
 
 const fn plugin(kind: PluginKind, name: &'static str, settings: &'static [Setting]) -> PluginInfo {
-    PluginInfo { kind, name, version: "1", summary: "a plugin", stage: None, settings, built: Built::Yes }
+    PluginInfo { kind, name, version: "1", summary: "a plugin", stage: None, settings, usual: &[], built: Built::Yes }
 }
 
 const fn finalizer(name: &'static str, stage: Stage, settings: &'static [Setting]) -> PluginInfo {
     PluginInfo { stage: Some(stage), ..plugin(PluginKind::Finalizer, name, settings) }
 }
 
-const LOCAL: &[Setting] = &[setting("store", Takes::Text)];
+const LOCAL: &[Setting] = &[setting("store", Takes::Text), setting("keys", Takes::List(&Takes::Secret))];
 const EC2: &[Setting] = &[
     setting("region", Takes::Text),
     setting("token", Takes::Secret),
@@ -54,7 +54,10 @@ pub(crate) fn catalog() -> Catalog {
         finalizer("register_s3_ami", Stage::Register, &[]),
         finalizer("tag_artifacts", Stage::Tag, TAG),
         finalizer("distribute_images", Stage::Distribute, DISTRIBUTE),
-        finalizer("asgard_poke", Stage::Notify, POKE),
+        PluginInfo {
+            usual: &[("optional", "true"), ("timeout", "30s")],
+            ..finalizer("asgard_poke", Stage::Notify, POKE)
+        },
     ])
 }
 

@@ -53,6 +53,102 @@ fn settings_of_a_finalizer() {
     assert_eq!(tags(&text), r#"{"creator":"{{ vars.creator }}","Owner":"nobody","a":"set","b":"own","c":"all"}"#);
 }
 
+/// Where a file says it does not matter: what a variable or a flag says is stronger.
+#[test]
+fn what_is_assigned_is_stronger_than_anything_written() {
+    let text = environment(
+        "  finalizer_set: [{ tag_artifacts: { tags: { a: set }, retry: 1 } }]
+  plugins: { finalizer: { tag_artifacts: { tags: { a: own, b: own } } }, cloud: { ec2: { region: own } } }
+  vars: { x: own }
+",
+    );
+    let assigned = |sets: &[(&str, &str)]| {
+        let layers = Layers::new().file("f", format!("{text}base: {{ extends: e }}\n"));
+        load(sets.iter().fold(layers, |layers, (path, value)| layers.set(*path, *value, Origin::named("--set"))))
+    };
+    let tags = |sets: &[(&str, &str)]| {
+        let json = assigned(sets).finalizer_set.groups[0].members[0].settings.to_json();
+        format!("{} {}", json["tags"]["a"], json["tags"]["b"])
+    };
+    let (all, one) = ("plugins.finalizer.tag_artifacts.tags.a", "e.plugins.finalizer.tag_artifacts.tags.a");
+    assert_eq!(tags(&[]), r#""set" "own""#);
+    assert_eq!(tags(&[(all, "flag")]), r#""flag" "own""#, "stronger than the environment and the use in the set");
+    assert_eq!(tags(&[(one, "flag")]), r#""flag" "own""#);
+    assert_eq!(tags(&[(one, "one"), (all, "all")]), r#""one" "own""#, "of two flags the closer one wins");
+    assert_eq!(
+        assigned(&[("plugins.finalizer.tag_artifacts.retry", "7")]).finalizer_set.groups[0].members[0].retry,
+        Some(7)
+    );
+    assert_eq!(region(&assigned(&[("plugins.cloud.ec2.region", "flag")])), "flag --set");
+    assert_eq!(assigned(&[]).vars["x"].text, "own");
+    assert_eq!(assigned(&[("vars.x", "flag")]).vars["x"].text, "flag");
+    let variable = variables(Layers::new().file("f", text.as_str()), &[("BAKE__VARS__x", "variable")]);
+    assert_eq!(load(variable).vars["x"].origin, Origin::named("BAKE__VARS__x"));
+}
+
+/// An environment takes over what is assigned to its base, too.
+#[test]
+fn what_is_assigned_to_a_base_reaches_those_that_extend_it() {
+    let text = environment("  extends: base\n  vars: { x: own }\n") + "base: { vars: { x: base } }\n";
+    let layers = |path: &str| Layers::new().file("f", text.as_str()).set(path, "flag", Origin::named("--set"));
+    assert_eq!(load(layers("base.vars.x")).vars["x"].text, "flag");
+    assert_eq!(load(layers("base.vars.x").set("e.vars.x", "closer", Origin::named("--set"))).vars["x"].text, "closer");
+}
+
+#[test]
+fn what_is_appended_by_a_flag_is_appended_once_to_everything_weaker() {
+    let text = environment(
+        "  finalizer_set: [distribute_images: { regions+: [c] }]
+  plugins: { finalizer: { distribute_images: { regions+: [b] } } }
+",
+    ) + "plugins: { finalizer: { distribute_images: { regions: [a] } } }\nf: { extends: e }\n";
+    let path = "plugins.finalizer.distribute_images.regions+";
+    let layers = variables(
+        Layers::new().file("f", text).set(path, "[e]", Origin::named("--set")),
+        &[("BAKE__PLUGINS__FINALIZER__DISTRIBUTE_IMAGES__regions+", "[d]")],
+    );
+    let layers = layers.set(format!("e.{path}"), "[f]", Origin::named("--set"));
+    let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
+    for name in ["e", "f"] {
+        let json = config.environment(name).unwrap().finalizer_set.groups[0].members[0].settings.to_json();
+        assert_eq!(json["regions"].to_string(), r#"["a","b","c","d","e","f"]"#);
+    }
+}
+
+/// What is assigned apart is checked like everything else, and only what exists can be assigned to.
+#[test]
+fn what_is_assigned_is_checked() {
+    let wrong = |path: &str, value: &str| {
+        let layers =
+            Layers::new().file("f", environment("  vars: { x: y }\n")).set(path, value, Origin::named("--set"));
+        layers.load(&catalog()).map_or_else(|errors| errors.to_string(), |_| "no error".to_owned())
+    };
+    assert_snapshot!(wrong("plugins.cloud.ec2.encrypted", "on"), @"
+    --set: `encrypted` is `on`; it takes `true` or `false`
+      hint: did you mean `true`?
+    ");
+    assert_snapshot!(wrong("plugins", "x"), @"
+    --set: `plugins` takes a table, a text is written
+      hint: write a table: `plugins: { KEY: … }`
+    ");
+    assert_snapshot!(wrong("e.plugins.cloud.ec3.region", "x"), @"
+    --set: there is no cloud `ec3`
+      hint: did you mean `ec2`? known: ec2, local
+    ");
+    assert_snapshot!(wrong("f.vars.x", "x"), @"
+    --set: there is no environment `f` in any file
+      hint: did you mean `e`? known: e
+    ");
+    assert_snapshot!(wrong("e.vars.x", "[y]"), @"
+    --set: `vars.x` is a list; it takes a text
+      hint: write one text; quote it if it starts with `[` or `{`
+    ");
+    assert_snapshot!(wrong("var.x", "y"), @"
+    --set: `var` is neither a known key nor an environment
+      hint: did you mean `vars`? known: default, finalizer_sets, plugins, vars, include, state_dir, cache_dir, run_dir; an environment is a table
+    ");
+}
+
 #[test]
 fn files_merge() {
     let base = environment("  finalizer_set: [register_image, distribute_images]\n")
@@ -70,7 +166,7 @@ fn files_merge() {
     assert_snapshot!(over("regions: q").unwrap_err(), @"
     over:1:55: `regions` is a text here, laid over a list
       base:7:55: a list here
-      hint: write a list: `[q]`
+      hint: write a list: `regions: [ITEM]`
     over:1:55: `regions` is `q`; it takes a list, each item a text
       hint: write a list: `[q]`
     ");
@@ -84,8 +180,10 @@ fn mistakes_of_all_files() {
     assert_snapshot!(layers.load(&catalog()).unwrap_err(), @"
     /none.yaml: cannot read the file: No such file or directory (os error 2)
     one.yaml:2:1: while parsing a node, did not find expected node content
+      hint: look here and above for a quote, a bracket or a `:` that is missing or too much
     two.yaml:2:1: the key `b` is in this table twice
       two.yaml:1:1: first here
+      hint: keep one of the two
     ");
 }
 
@@ -119,7 +217,7 @@ fn variables_name_what_exists() {
     ");
     assert_snapshot!(text(load("BAKE__e__CLUOD", "local")), @"
     BAKE__e__CLUOD: unknown key `CLUOD` in environment `e`
-      hint: did you mean `cloud`? known: extends, cloud, blockdevice, volume, provisioner, finalizer_set, plugins, vars
+      hint: did you mean `cloud`? known: extends, cloud, blockdevice, volume, provisioner, finalizer_set, plugins, steps, vars
     ");
     assert_snapshot!(text(load("BAKE__PLUGINS__CLOUD__EC2__REGOIN", "x")), @"
     BAKE__PLUGINS__CLOUD__EC2__REGOIN: cloud `ec2` takes no `REGOIN`
@@ -133,7 +231,10 @@ fn variables_name_what_exists() {
     BAKE____X: a key is missing
       hint: write `a.b.c` for `--set`, and `BAKE__a__b__c` for a variable
     ");
-    assert_snapshot!(text(load("BAKE__INCLUDE", "x.yaml")), @"BAKE__INCLUDE: `include` may only be in a file");
+    assert_snapshot!(text(load("BAKE__INCLUDE", "x.yaml")), @"
+    BAKE__INCLUDE: `include` may only be in a file
+      hint: write it in a file, or name another file by `--config`
+    ");
 }
 
 #[test]
@@ -151,14 +252,20 @@ fn set() {
     assert_eq!(load("e.finalizer_set", "[]").unwrap().finalizer_set.groups.len(), 0);
     assert_snapshot!(text("e.finalizer_set+", "asgard_poke"), @"
     --set: only a list can be appended
-      hint: write `[asgard_poke]`
+      hint: put it in brackets: `[ITEM]`
     ");
-    assert_snapshot!(text("e.finalizer_set", "[asgard_poke"), @"--set: while parsing a flow sequence, expected ',' or ']'");
+    assert_snapshot!(text("e.finalizer_set", "[asgard_poke"), @"
+    --set: while parsing a flow sequence, expected ',' or ']'
+      hint: look here and above for a quote, a bracket or a `:` that is missing or too much
+    ");
     assert_snapshot!(text("e..x", "1"), @"
     --set: a key is missing
       hint: write `a.b.c` for `--set`, and `BAKE__a__b__c` for a variable
     ");
-    assert_snapshot!(text("vars.\"x", "1"), @r#"--set: `vars."x`: a quote is not closed"#);
+    assert_snapshot!(text("vars.\"x", "1"), @r#"
+    --set: `vars."x`: a quote is not closed
+      hint: quote a key that has a dot in it: `tags."a.b"`
+    "#);
     assert_snapshot!(text("f.cloud", "ec2"), @"
     --set: there is no environment `f` in any file
       hint: did you mean `e`? known: e
@@ -189,9 +296,18 @@ fn include() {
     y=a dir/a.yaml:2:18
     z=b dir/sub/b.yaml:1:24
     ");
-    assert_snapshot!(included(FILES, "include: [nowhere.yaml]\n").unwrap_err(), @"dir/main.yaml:1:11: cannot read the included file `dir/nowhere.yaml`: entity not found");
-    assert_snapshot!(included(FILES, "include: self.yaml\n").unwrap_err(), @"dir/self.yaml:1:11: `dir/self.yaml` includes itself");
-    assert_snapshot!(included(FILES, "include: { a: b }\n").unwrap_err(), @"dir/main.yaml:1:10: `include` takes a file or a list of files");
+    assert_snapshot!(included(FILES, "include: [nowhere.yaml]\n").unwrap_err(), @"
+    dir/main.yaml:1:11: cannot read the included file `dir/nowhere.yaml`: entity not found
+      hint: a relative path starts at the folder of the file that includes
+    ");
+    assert_snapshot!(included(FILES, "include: self.yaml\n").unwrap_err(), @"
+    dir/self.yaml:1:11: `dir/self.yaml` includes itself
+      hint: take it out: a file that is included is read once
+    ");
+    assert_snapshot!(included(FILES, "include: { a: b }\n").unwrap_err(), @"
+    dir/main.yaml:1:10: `include` takes a file or a list of files
+      hint: write `include: FILE` or `include: [FILE, FILE]`
+    ");
     assert!(included(&[("dir/../dir/main.yaml", "")], "include: ../dir/main.yaml\n").is_ok());
     assert!(included(FILES, "include: round.yaml\n").is_err(), "a circle in disguise ends");
 }

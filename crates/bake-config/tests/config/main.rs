@@ -5,3 +5,4 @@ mod layers;
 mod properties;
 mod rules;
 mod settings;
+mod table;

@@ -92,6 +92,46 @@ fn secrets_are_masked() {
 }
 
 #[test]
+fn secrets_in_a_list_are_masked() {
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its shape matters")]
+    struct Wrong {
+        keys: Vec<u8>,
+    }
+    let text = environment("  plugins: { cloud: { local: { keys: [hunter2] } } }\n").replace("ec2", "local");
+    let local = load(&text).unwrap().environment("e").unwrap().cloud.settings;
+    let error = local.parse::<Wrong>().unwrap_err().to_string();
+    assert!(error.contains("`****` is written") && !error.contains("hunter2"), "{error}");
+}
+
+/// A text keeps its place, so that what is made of it can say where it was written.
+#[test]
+fn texts_come_with_their_places() {
+    let text = environment("  finalizer_set: [tag_artifacts: { tags: { b: 1.10, a: \"x\", Owner: ~ } }]\n");
+    let environment = load(&text).unwrap().environment("e").unwrap();
+    let tags = environment.finalizer_set.groups[0].members[0].settings.texts("tags");
+    let tags: Vec<String> = tags.iter().map(|(key, tag)| format!("{key}={} {}", tag.text, tag.origin)).collect();
+    assert_snapshot!(tags.join("\n"), @"
+    creator={{ vars.creator }} built-in
+    b=1.10 environments.yaml:6:47
+    a=x environments.yaml:6:56
+    ");
+    let wait = environment.cloud.settings.text("wait").unwrap();
+    assert_eq!((wait.text.as_str(), wait.origin.to_string().as_str()), ("10m", "built-in"));
+    assert_eq!(environment.cloud.settings.text("region"), None);
+    assert_eq!(environment.cloud.settings.texts("wait"), []);
+}
+
+/// Only what a setting takes as a boolean or a number is one: an account id never.
+#[test]
+fn json_has_the_types_of_the_settings() {
+    let ec2 = "region: true, owner: 012345678901, attempts: 3, encrypted: true, cache_size: 9GiB, wait: 1m, token: 5";
+    assert_snapshot!(settings(ec2).to_json(), @r#"{"attempts":3,"wait":"1m","volume_type":"gp3","encrypted":true,"cache_size":"9GiB","region":"true","owner":"012345678901","token":"****"}"#);
+    assert_snapshot!(settings("attempts: 18446744073709551615").to_json()["attempts"], @"18446744073709551615");
+    assert_snapshot!(settings("attempts: 99999999999999999999").to_json()["attempts"], @r#""99999999999999999999""#);
+}
+
+#[test]
 fn sizes() {
     let sizes = [("8GiB", 8 << 30), ("512 MiB", 512 << 20), ("0B", 0), ("3kB", 3000), ("1536KiB", 1536 << 10)];
     for (text, bytes) in sizes {
@@ -105,12 +145,12 @@ fn sizes() {
 }
 
 mod catalog {
-    use bake_config::{Built, PluginInfo, PluginKind, Setting, Takes};
+    use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes};
 
     use super::Catalog;
 
     fn plugin(kind: PluginKind, settings: &'static [Setting]) -> PluginInfo {
-        PluginInfo { kind, name: "p", version: "1", summary: "", stage: None, settings, built: Built::Yes }
+        PluginInfo { kind, name: "p", version: "1", summary: "", stage: None, settings, usual: &[], built: Built::Yes }
     }
 
     #[test]
@@ -131,5 +171,39 @@ mod catalog {
         const SETTINGS: &[Setting] =
             &[Setting { name: "n", takes: Takes::Integer, default: Some("many"), summary: "" }];
         Catalog::new(vec![plugin(PluginKind::Cloud, SETTINGS)]);
+    }
+
+    fn usual(kind: PluginKind, usual: &'static [(&'static str, &'static str)]) {
+        let stage = (kind == PluginKind::Finalizer).then_some(Stage::Notify);
+        Catalog::new(vec![PluginInfo { stage, usual, ..plugin(kind, &[]) }]);
+    }
+
+    #[test]
+    fn usual_values_are_of_finalizers() {
+        usual(PluginKind::Finalizer, &[("optional", "true"), ("timeout", "30s"), ("retry", "2"), ("when", "x")]);
+    }
+
+    #[test]
+    #[should_panic(expected = "cloud `p`: `optional` cannot be usual")]
+    fn usual_elsewhere() {
+        usual(PluginKind::Cloud, &[("optional", "true")]);
+    }
+
+    #[test]
+    #[should_panic(expected = "finalizer `p`: `name` cannot be usual")]
+    fn usual_name() {
+        usual(PluginKind::Finalizer, &[("name", "x")]);
+    }
+
+    #[test]
+    #[should_panic(expected = "finalizer `p`: `url` cannot be usual")]
+    fn usual_setting() {
+        usual(PluginKind::Finalizer, &[("url", "x")]);
+    }
+
+    #[test]
+    #[should_panic(expected = "`timeout` is `30`; it takes a time")]
+    fn wrong_usual() {
+        usual(PluginKind::Finalizer, &[("timeout", "30")]);
     }
 }
