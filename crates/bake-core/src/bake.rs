@@ -2,16 +2,19 @@
 //!
 //! [`Bake::plan`] reads as the recipe it is. It touches nothing: the same plan is printed, drawn or run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bake_config::{Condition, StepUse, Text};
 use bake_engine::{Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefaults, StepResult, Steps, Undo, Verdict};
 
-use crate::identity::{IdentityTemplates, render_identity};
+use crate::identity::{self, IdentityPlan};
+use crate::known::{Known, Moment};
 use crate::plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner, Volumes,
+    pointer,
 };
-use crate::template;
 use crate::{
     BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Sealed, Snapshot, Volume,
 };
@@ -44,8 +47,8 @@ pub struct FinalizerUse {
     pub timeout: Option<Duration>,
     /// How often each of its steps is tried again after a failure that may pass; the engine's own number if not set.
     pub retry: Option<u32>,
-    /// A predicate on what is known after provisioning: it runs only if that holds.
-    pub when: Option<String>,
+    /// What must be so for it to run; decided once.
+    pub conditions: Vec<Condition>,
     /// Members of the set that end, well or not, before it starts.
     pub after: Vec<String>,
 }
@@ -59,7 +62,7 @@ impl FinalizerUse {
             optional: false,
             timeout: None,
             retry: None,
-            when: None,
+            conditions: Vec::new(),
             after: Vec::new(),
         }
     }
@@ -92,6 +95,29 @@ impl Composition {
     }
 }
 
+impl Composition {
+    /// Finds every mistake in templates and predicates that does not depend on their values.
+    pub fn mistakes(&self, known: &Known, name: Option<&Text>) -> Vec<PlanError> {
+        self.identity(known, name).check()
+    }
+
+    /// Names every text that a bake evaluates: the finalizer, what it is for, and the text.
+    pub fn texts(&self) -> Vec<(String, String, Text)> {
+        let of = |placed: &FinalizerUse| {
+            let templates = placed.finalizer.templates();
+            let texts = templates.all().into_iter().map(|(key, text)| (key, text.clone()));
+            let conditions = placed.conditions.iter().map(|one| ("when".to_owned(), one.predicate.clone()));
+            let all = texts.chain(conditions);
+            all.map(|(key, text)| (placed.name.clone(), key, text)).collect::<Vec<_>>()
+        };
+        self.finalizers.iter().flatten().flat_map(of).collect()
+    }
+
+    fn identity(&self, known: &Known, name: Option<&Text>) -> IdentityPlan {
+        IdentityPlan::new(Arc::new(known.clone()), name, self.finalizers.iter().flatten())
+    }
+}
+
 /// Everything that is fixed before a bake is planned.
 #[derive(Clone)]
 pub struct Bake {
@@ -101,8 +127,12 @@ pub struct Bake {
     pub base: BaseQuery,
     /// What to install.
     pub request: PackageRequest,
-    /// How the result is named and tagged.
-    pub identity: IdentityTemplates,
+    /// What templates may name before anything is made.
+    pub known: Known,
+    /// What the images are called, whatever the finalizers say: a template.
+    pub name: Option<Text>,
+    /// What is laid on single steps.
+    pub steps: Vec<StepUse>,
 }
 
 /// A bake as a graph, and the steps whose outputs a report wants.
@@ -138,7 +168,10 @@ pub fn to_take_back(verdict: Verdict, images: &[Image], on_failure: OnFailure) -
 impl Bake {
     /// Turns the bake into a graph of steps.
     pub fn plan(&self) -> Result<Planned, PlanError> {
-        self.check_predicates()?;
+        let identity = self.composition.identity(&self.known, self.name.as_ref());
+        if let Some(mistake) = identity.check().into_iter().next() {
+            return Err(mistake);
+        }
         let mut plan = Plan::new();
         let mut steps = plan.steps();
 
@@ -147,23 +180,36 @@ impl Bake {
         let identity = steps
             .step("identity")
             .needs((base, installed))
-            .run(self.identity.clone(), async |templates, _cx, (base, installed)| {
-                render_identity(&templates, &base, &installed)
-            });
+            .run(identity, async |identity, cx, (base, installed)| identity.render(&cx, &base, &installed));
         let snapshot = self.wants_snapshot().then(|| self.take_snapshot(&mut steps, sealed, identity)).transpose()?;
 
-        let mut handles = BakeHandles { base, installed, identity, snapshot, images: Images::new() };
+        let known = Arc::new(self.known.clone());
+        let (images, place) = (Images::new(), String::new());
+        let mut handles = BakeHandles { base, installed, identity, snapshot, images, place, known };
         self.finalize(&mut steps, &mut handles)?;
+        self.lay_on_steps(&mut plan)?;
         plan.check().map_err(|errors| PlanError::Graph(errors.to_string()))?;
         Ok(Planned { plan, handles })
     }
 
-    fn check_predicates(&self) -> Result<(), PlanError> {
-        let with_predicate =
-            self.composition.finalizers.iter().flatten().filter_map(|placed| Some((placed, placed.when.as_ref()?)));
-        for (placed, predicate) in with_predicate {
-            template::check_predicate(predicate)
-                .map_err(|source| PlanError::Predicate { finalizer: placed.name.clone(), source })?;
+    fn lay_on_steps(&self, plan: &mut Plan) -> Result<(), PlanError> {
+        for step in &self.steps {
+            let mut settings = StepDefaults::new();
+            if let Some(limit) = step.timeout {
+                settings = settings.timeout(limit);
+            }
+            if let Some(again) = step.retry {
+                settings = settings.retry(tries_again(again));
+            }
+            let settings = step.after.iter().fold(settings, |settings, other| settings.after_path(&other.text));
+            if plan.lay(&step.path.text, &settings) == 0 {
+                let known = plan.paths().map(ToOwned::to_owned).collect();
+                return Err(PlanError::UnknownStep {
+                    path: step.path.text.clone(),
+                    origin: step.path.origin.clone(),
+                    known,
+                });
+            }
         }
         Ok(())
     }
@@ -228,36 +274,66 @@ impl Bake {
             let mark = steps.len();
             let mut made = Images::new();
             for placed in group {
-                let defaults = self.defaults(placed, handles);
+                let own_handles = BakeHandles { place: placed.name.clone(), ..handles.clone() };
+                let defaults = defaults(placed);
+                let mut own = steps.under(&placed.name).with(defaults.clone());
+                let defaults = under_conditions(placed, &own_handles, &mut own, defaults);
+                drop(own);
                 let mut own = steps.under(&placed.name).with(defaults);
-                made.extend(placed.finalizer.clone().plan(handles, &mut own)?);
+                made.extend(placed.finalizer.clone().plan(&own_handles, &mut own)?);
             }
             steps.wait_for_all_since(mark, &format!("group {}", number + 1));
             handles.images.extend(made);
         }
         Ok(())
     }
+}
 
-    /// What the environment lays on every step of a finalizer; no plugin implements any of it.
-    fn defaults(&self, placed: &FinalizerUse, handles: &BakeHandles) -> StepDefaults {
-        let mut defaults = StepDefaults::new().keep_going();
-        if placed.optional {
-            defaults = defaults.optional();
-        }
-        if let Some(limit) = placed.timeout {
-            defaults = defaults.timeout(limit);
-        }
-        if let Some(again) = placed.retry {
-            defaults = defaults.retry(Retry::attempts(again.saturating_add(1)));
-        }
-        if let Some(predicate) = placed.when.clone() {
-            let (text, templates) = (predicate.clone(), self.identity.clone());
-            let known = (handles.base, handles.installed);
-            defaults =
-                defaults.when(&text, known, move |(base, installed)| templates.decide(&predicate, &base, &installed));
-        }
-        placed.after.iter().fold(defaults, |defaults, other| defaults.after_path(&format!("finalize/{other}")))
+/// What the environment lays on every step of a finalizer; no plugin implements any of it.
+fn defaults(placed: &FinalizerUse) -> StepDefaults {
+    let mut defaults = StepDefaults::new().keep_going();
+    if placed.optional {
+        defaults = defaults.optional();
     }
+    if let Some(limit) = placed.timeout {
+        defaults = defaults.timeout(limit);
+    }
+    if let Some(again) = placed.retry {
+        defaults = defaults.retry(tries_again(again));
+    }
+    placed.after.iter().fold(defaults, |defaults, other| defaults.after_path(&format!("finalize/{other}")))
+}
+
+fn tries_again(again: u32) -> Retry {
+    Retry::attempts(again.saturating_add(1))
+}
+
+/// Lets the steps of a finalizer run only if its conditions are met.
+///
+/// That is decided once: in the step `identity`, or, if a predicate is about images, in a step of its own, `when`, after the
+/// groups that make them. All steps of the finalizer go by that one answer.
+fn under_conditions(
+    placed: &FinalizerUse,
+    handles: &BakeHandles,
+    steps: &mut Steps<'_>,
+    defaults: StepDefaults,
+) -> StepDefaults {
+    let Some(text) = Condition::joined(&placed.conditions) else { return defaults };
+    if identity::moment(&placed.conditions) != Moment::Image {
+        let runs = handles.identity.at::<bool>(pointer(&["runs", &placed.name]));
+        return defaults.when(&text, runs, Ok);
+    }
+    let images: BTreeMap<_, _> = handles.images.iter().map(|(name, image)| (name.clone(), image.maybe())).collect();
+    let state = (Arc::clone(&handles.known), placed.name.clone(), placed.conditions.clone());
+    let runs = steps.step("when").needs((handles.base, handles.installed, images)).run(
+        state,
+        async |(known, name, conditions), _, (base, installed, images)| {
+            let images = images.into_iter().filter_map(|(name, image)| Some((name, image?))).collect();
+            let values = known.provisioned(&base, &installed).with_images(None, &images);
+            identity::decide(&name, &conditions, &values.to_value())
+        },
+    );
+    defaults.when(&text, runs, Ok)
 }
 
 async fn resolve_base((cloud, query): (Arc<dyn Cloud>, BaseQuery), cx: StepContext, _: ()) -> StepResult<BaseImage> {

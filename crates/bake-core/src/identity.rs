@@ -1,11 +1,20 @@
 //! What the result is called: names, description and tags, rendered once the package database has spoken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use bake_engine::{Classify, StepError, StepResult};
-use serde::{Deserialize, Serialize};
+use bake_config::{Condition, Origin, Stage, Text};
+use bake_engine::{Classify, StepContext, StepError, StepResult};
+use minijinja::Value;
+use sha2::{Digest, Sha256};
 
-use crate::{BaseImage, Identity, Installed, Package, Tags, template};
+use crate::bake::FinalizerUse;
+use crate::image_name::image_name;
+use crate::known::{Known, Moment, Values};
+use crate::plugin::{ImageName, PlanError, TagTemplates, Templates};
+use crate::tag_limits::{check_tag_key, check_tags};
+use crate::template::{self, TemplateError};
+use crate::{BaseImage, Identity, Installed, Region, Renamed, Rendered, Tags};
 
 /// The name Aminator's users know. The suffix, a time stamp by default, keeps it unique.
 pub const DEFAULT_NAME: &str =
@@ -15,158 +24,234 @@ pub const DEFAULT_NAME: &str =
 pub const DEFAULT_DESCRIPTION: &str = "name={{ package.name }}, arch={{ arch }}, ancestor_name={{ base.name }}, \
      ancestor_id={{ base.id }}, ancestor_version={{ base.tags.base_ami_version | default('') }}";
 
-/// Tags of image and snapshot that other tools read (`appversion` is Asgard's and Spinnaker's).
-pub const DEFAULT_TAGS: [(&str, &str); 4] = [
-    ("appversion", "{{ package.name }}-{{ package.version_with_epoch }}-{{ package.release }}"),
-    ("base_ami_version", "{{ base.tags.base_ami_version | default('') }}"),
-    ("creator", "{{ vars.creator }}"),
-    ("creation_time", "{{ date }}"),
-];
+/// The key of the description among a finalizer's texts, and of the setting.
+pub const DESCRIPTION: &str = "description";
 
-/// Longest image name, in characters; EC2 allows no more, and what is local today may move there tomorrow.
-const NAME_LIMIT: usize = 128;
+/// Longest description, in characters; EC2 allows no more.
+const LONGEST_DESCRIPTION: usize = 255;
 
-/// The templates and the values that are known before the bake.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct IdentityTemplates {
-    /// Template of the image's name.
-    pub name: String,
-    /// Template of the description.
-    pub description: String,
-    /// Templates of the tags.
-    pub tags: BTreeMap<String, String>,
-    /// What users may tune.
-    pub vars: BTreeMap<String, String>,
-    /// Name of the environment.
-    pub environment: String,
-    /// Id of the run.
-    pub run: String,
-    /// The one clock value of the bake, as text.
-    pub date: String,
+/// Tags that everything carries besides: `bake:run`, `bake:step` and `bake:op`.
+const OWN_TAGS: [&str; 3] = ["bake:run", "bake:step", "bake:op"];
+
+/// When a finalizer's conditions are decided.
+///
+/// As early as possible, so that what cannot be decided stops the bake before anything that stays is made.
+pub(crate) fn moment(conditions: &[Condition]) -> Moment {
+    let names = conditions.iter().flat_map(|condition| template::names_in(&condition.predicate.text));
+    let about_images = |name: String| ["image", "images"].contains(&name.split('.').next().unwrap_or_default());
+    if names.into_iter().any(about_images) { Moment::Image } else { Moment::Provision }
 }
 
-impl IdentityTemplates {
-    /// Checks the syntax of all templates, before anything is known.
-    pub fn check(&self) -> Result<(), template::TemplateError> {
-        [&self.name, &self.description].into_iter().chain(self.tags.values()).try_for_each(|text| template::check(text))
+/// Decides whether all conditions are met. What comes after one that is not is not asked, so that it may rely on it.
+pub(crate) fn decide(finalizer: &str, conditions: &[Condition], values: &Value) -> StepResult<bool> {
+    for Condition { predicate, holds } in conditions {
+        let decided = template::holds(&predicate.text, values)
+            .permanent()
+            .map_err(|error| error.context(format!("{}: cannot tell whether `{finalizer}` runs", predicate.origin)))?;
+        if decided != *holds {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// All that the step `identity` renders and decides.
+#[derive(Clone)]
+pub(crate) struct IdentityPlan {
+    known: Arc<Known>,
+    parts: Arc<[Part]>,
+    regions: Arc<BTreeSet<Region>>,
+}
+
+/// One finalizer's share.
+struct Part {
+    name: String,
+    stage: Stage,
+    conditions: Vec<Condition>,
+    templates: Templates,
+}
+
+impl IdentityPlan {
+    /// Collects what the finalizers of a set want. `name` is what the images are called, whatever the finalizers say.
+    pub(crate) fn new<'a>(
+        known: Arc<Known>,
+        name: Option<&Text>,
+        finalizers: impl Iterator<Item = &'a FinalizerUse> + Clone,
+    ) -> Self {
+        let parts = finalizers.clone().map(|placed| Part {
+            name: placed.name.clone(),
+            stage: placed.finalizer.stage(),
+            conditions: placed.conditions.clone(),
+            templates: with_name(placed.finalizer.templates(), name),
+        });
+        let regions = finalizers.flat_map(|placed| placed.finalizer.regions()).collect();
+        Self { known, parts: parts.collect(), regions: Arc::new(regions) }
     }
 
-    /// Decides a predicate on what is known after provisioning, such as `arch == 'x86_64'`.
-    pub(crate) fn decide(&self, predicate: &str, base: &BaseImage, installed: &Installed) -> StepResult<bool> {
-        template::holds(predicate, &self.values(base, installed)).permanent()
+    /// Finds what is wrong with any text whatever its values will be: all mistakes there are.
+    pub(crate) fn check(&self) -> Vec<PlanError> {
+        self.parts.iter().flat_map(|part| part.check(&self.known)).collect()
     }
 
-    fn values(&self, base: &BaseImage, installed: &Installed) -> serde_json::Value {
-        let packages: Vec<_> = installed.requested.iter().map(package_values).collect();
-        serde_json::json!({
-            "package": package_values(&installed.main),
-            "packages": packages,
-            "base": base,
-            "arch": base.architecture,
-            "region": base.region,
-            "vars": self.vars,
-            "env": { "name": self.environment },
-            "run": { "id": self.run },
-            "date": self.date,
-        })
+    /// Renders everything and freezes it: what is made from here on is called as is said here.
+    pub(crate) fn render(&self, cx: &StepContext, base: &BaseImage, installed: &Installed) -> StepResult<Identity> {
+        let values = self.known.provisioned(base, installed);
+        let mut identity = Identity { content_key: content_key(base, installed), ..Identity::default() };
+        for part in self.parts.iter() {
+            let runs = match moment(&part.conditions) {
+                Moment::Image => None,
+                _ => Some(decide(&part.name, &part.conditions, &values.to_value())?),
+            };
+            identity.runs.extend(runs.map(|runs| (part.name.clone(), runs)));
+            if runs == Some(false) {
+                continue;
+            }
+            let rendered = part.render(&values.to_value(), &mut identity.renamed)?;
+            identity.finalizers.insert(part.name.clone(), rendered);
+            for region in self.regions.iter() {
+                let there = values.clone().in_region(region).to_value();
+                let tags = part.tags("copies", &part.templates.copy_tags, &there)?;
+                identity.copies.entry(region.clone()).or_default().extend(tags);
+            }
+        }
+        identity.description = self.description(&identity, &values)?;
+        self.refuse_equal_names(&identity)?;
+        for Renamed { finalizer, wanted, given } in &identity.renamed {
+            cx.log(&format!(
+                "the image of `{finalizer}` is called `{given}`, since `{wanted}` is too long or not legal"
+            ));
+        }
+        Ok(identity)
     }
-}
 
-fn package_values(package: &Package) -> serde_json::Value {
-    let with_epoch = match &package.epoch {
-        Some(epoch) => format!("{epoch}:{}", package.version),
-        None => package.version.clone(),
-    };
-    serde_json::json!({
-        "name": package.name,
-        "epoch": package.epoch.clone().unwrap_or_default(),
-        "version": package.version,
-        "version_with_epoch": with_epoch,
-        "release": package.release,
-        "architecture": package.architecture,
-    })
-}
-
-/// Renders and checks what the bake's result is called.
-pub(crate) fn render_identity(
-    templates: &IdentityTemplates,
-    base: &BaseImage,
-    installed: &Installed,
-) -> StepResult<Identity> {
-    let values = templates.values(base, installed);
-    let render = |text: &str| template::render(text, &values).permanent();
-    let tags =
-        templates.tags.iter().map(|(key, text)| Ok((key.clone(), render(text)?))).collect::<StepResult<Tags>>()?;
-    let name = legal_name(&render(&templates.name)?);
-    let length = name.chars().count();
-    if length > NAME_LIMIT {
-        let start: String = name.chars().take(NAME_LIMIT).collect();
-        return Err(StepError::permanent(format!(
-            "the image name `{start}…` has {length} characters, {NAME_LIMIT} are allowed"
-        ))
-        .hint("give a shorter one with `--name`, or a shorter `--suffix`"));
-    }
-    Ok(Identity { name, description: render(&templates.description)?, tags })
-}
-
-/// Puts `_` for every character that an AMI name may not have, as Aminator does.
-fn legal_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "().-/_".contains(c) { c } else { '_' }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Architecture, BaseId, PackageChanges, Region};
-
-    fn templates() -> IdentityTemplates {
-        IdentityTemplates {
-            name: DEFAULT_NAME.into(),
-            description: DEFAULT_DESCRIPTION.into(),
-            tags: DEFAULT_TAGS.iter().map(|(key, text)| ((*key).into(), (*text).into())).collect(),
-            vars: [("suffix", "202611301200"), ("creator", "ann")].map(|(k, v)| (k.into(), v.into())).into(),
-            environment: "local_apt_linux".into(),
-            run: "r1".into(),
-            date: "2026-11-30 12:00:00 UTC".into(),
+    /// The snapshot's description is that of the first image that is made of it.
+    fn description(&self, identity: &Identity, values: &Values) -> StepResult<String> {
+        let registering = self.parts.iter().filter(|part| part.stage == Stage::Register);
+        let described = registering.filter_map(|part| identity.finalizers.get(&part.name)?.texts.get(DESCRIPTION));
+        match described.into_iter().next() {
+            Some(description) => Ok(description.clone()),
+            None => Ok(shortened(template::render(DEFAULT_DESCRIPTION, &values.to_value()).permanent()?)),
         }
     }
 
-    fn render(templates: &IdentityTemplates, version: &str) -> StepResult<Identity> {
-        let package = Package::from_debian("helloworld", version, "amd64");
-        let installed =
-            Installed { requested: vec![package.clone()], main: package, changes: PackageChanges::default() };
-        let base = BaseImage {
-            id: BaseId::new("base-1"),
-            name: "debian-bookworm".into(),
-            region: Region::new("here"),
-            architecture: Architecture::new("x86_64"),
-            size: 1,
-            tags: [("base_ami_version".into(), "7".into())].into(),
-        };
-        render_identity(templates, &base, &installed)
-    }
-
-    #[test]
-    fn the_defaults_are_aminators() {
-        let identity = render(&templates(), "1:2.0~rc1-3").unwrap();
-        assert_eq!(identity.name, "helloworld-2.0_rc1-3-x86_64-202611301200");
-        assert_eq!(
-            identity.description,
-            "name=helloworld, arch=x86_64, ancestor_name=debian-bookworm, ancestor_id=base-1, ancestor_version=7"
-        );
-        assert_eq!(identity.tags["appversion"], "helloworld-1:2.0~rc1-3");
-        assert_eq!(identity.tags["creator"], "ann");
-    }
-
-    #[test]
-    fn a_name_that_is_too_long_is_refused_with_a_way_out() {
-        let error = render(&templates(), &"1".repeat(200)).unwrap_err();
-        assert!(error.to_string().contains("128 are allowed"), "{error}");
-    }
-
-    #[test]
-    fn a_wrong_template_is_an_error() {
-        let error = render(&IdentityTemplates { name: "{{ package.nmae }}".into(), ..templates() }, "1").unwrap_err();
-        assert!(format!("{error:?}").contains("nmae"), "{error:?}");
+    /// Two images of one name cannot be in one region. Finalizers of which one runs instead of the other may share one.
+    fn refuse_equal_names(&self, identity: &Identity) -> StepResult<()> {
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for (finalizer, runs) in &identity.runs {
+            let rendered = identity.finalizers.get(finalizer).filter(|_| *runs);
+            let Some(name) = rendered.and_then(|rendered| rendered.texts.get(ImageName::KEY)) else { continue };
+            if let Some(other) = owners.insert(name, finalizer) {
+                let error = format!("the images of `{other}` and `{finalizer}` would both be called `{name}`");
+                let hint = format!("give one of them another `image_name`: `{finalizer}: {{ image_name: … }}`");
+                return Err(StepError::permanent(error).hint(hint));
+            }
+        }
+        Ok(())
     }
 }
+
+fn with_name(mut templates: Templates, name: Option<&Text>) -> Templates {
+    if let (Some(own), Some(name)) = (&mut templates.image_name, name) {
+        own.template = Text { text: format!("{}{}", name.text, own.ending), origin: name.origin.clone() };
+    }
+    templates
+}
+
+/// What was made, whenever and whoever made it: the base image and what is in the root now.
+fn content_key(base: &BaseImage, installed: &Installed) -> String {
+    let content =
+        serde_json::json!({ "base": base.id, "requested": installed.requested, "changes": installed.changes });
+    let digest = Sha256::digest(content.to_string().as_bytes());
+    digest[..10].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Part {
+    fn check(&self, known: &Known) -> Vec<PlanError> {
+        let late: BTreeSet<&String> = self.templates.late.keys().collect();
+        let texts = self.templates.all().into_iter().map(|(key, text)| {
+            let moment = if late.contains(&key) { Moment::Image } else { Moment::Provision };
+            (key, text, known.check(&text.text, moment))
+        });
+        let moment = moment(&self.conditions);
+        let predicates = self.conditions.iter().map(|condition| {
+            let text = &condition.predicate;
+            ("when".to_owned(), text, known.check_predicate(&text.text, moment))
+        });
+        let all = texts.chain(predicates);
+        let wrong = all.filter_map(|(key, text, checked)| Some(self.wrong(key, &text.origin, checked.err()?)));
+        wrong.chain(self.check_tag_keys()).collect()
+    }
+
+    fn check_tag_keys(&self) -> impl Iterator<Item = PlanError> {
+        let tables = self.templates.tags.values().chain([&self.templates.copy_tags]);
+        let wrong: BTreeMap<&String, PlanError> = tables
+            .flatten()
+            .filter_map(|(key, text)| {
+                let (finalizer, origin) = (self.name.clone(), text.origin.clone());
+                Some((key, PlanError::Tag { finalizer, origin, source: check_tag_key(key).err()? }))
+            })
+            .collect();
+        wrong.into_values()
+    }
+
+    fn wrong(&self, key: String, origin: &Origin, source: TemplateError) -> PlanError {
+        PlanError::Template { finalizer: self.name.clone(), key, origin: origin.clone(), source: Box::new(source) }
+    }
+
+    fn render(&self, values: &Value, renamed: &mut Vec<Renamed>) -> StepResult<Rendered> {
+        let mut rendered = Rendered::default();
+        if let Some(name) = &self.templates.image_name {
+            let wanted = self.text(ImageName::KEY, &name.template, values)?;
+            let given =
+                image_name(&wanted).permanent().map_err(|error| self.placed(error, ImageName::KEY, &name.template))?;
+            if given != wanted {
+                renamed.push(Renamed { finalizer: self.name.clone(), wanted, given: given.clone() });
+            }
+            rendered.texts.insert(ImageName::KEY.into(), given);
+        }
+        for (key, text) in &self.templates.texts {
+            let filled = self.text(key, text, values)?;
+            let filled = if key == DESCRIPTION { shortened(filled) } else { filled };
+            rendered.texts.insert(key.clone(), filled);
+        }
+        for (table, tags) in &self.templates.tags {
+            rendered.tags.insert(table.clone(), self.tags(table, tags, values)?);
+        }
+        Ok(rendered)
+    }
+
+    fn tags(&self, table: &str, templates: &TagTemplates, values: &Value) -> StepResult<Tags> {
+        let mut tags = Tags::new();
+        for (key, text) in templates {
+            check_tag_key(key).permanent().map_err(|error| self.placed(error, table, text))?;
+            let filled = self.text(&format!("tags.{key}"), text, values)?;
+            check_tags(&[(key.clone(), filled.clone())].into())
+                .permanent()
+                .map_err(|error| self.placed(error, table, text))?;
+            tags.insert(key.clone(), filled);
+        }
+        let with_own: Tags =
+            tags.clone().into_iter().chain(OWN_TAGS.map(|key| (key.to_owned(), String::new()))).collect();
+        check_tags(&with_own).permanent().map_err(|error| error.context(format!("the tags of `{}`", self.name)))?;
+        Ok(tags)
+    }
+
+    fn text(&self, key: &str, text: &Text, values: &Value) -> StepResult<String> {
+        template::render(&text.text, values).permanent().map_err(|error| self.placed(error, key, text))
+    }
+
+    fn placed(&self, error: StepError, key: &str, text: &Text) -> StepError {
+        error.context(format!("{}: `{key}` of the finalizer `{}`", text.origin, self.name))
+    }
+}
+
+/// Cuts a description that is too long; its end says least.
+fn shortened(description: String) -> String {
+    match description.char_indices().nth(LONGEST_DESCRIPTION) {
+        None => description,
+        Some(_) => description.chars().take(LONGEST_DESCRIPTION - 3).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

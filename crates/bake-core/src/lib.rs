@@ -9,21 +9,26 @@
 mod bake;
 mod identity;
 mod ids;
+mod image_name;
+mod known;
 mod model;
 pub mod plugin;
 mod request;
+mod tag_limits;
 mod template;
 
 pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch, OnFailure, Planned, to_take_back};
-pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, IdentityTemplates};
+pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DESCRIPTION};
 pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
+pub use known::{Explanation, Facts, Known, Moment, NAMES, Name, NameUse, find_name};
 pub use model::{
-    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package, PackageChanges, RegisterImage,
-    Sealed, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
+    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package,
+    PackageChanges, RegisterImage, Renamed, Rendered, Sealed, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
-    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, Images, Medium, Needs, OpenVolume,
-    PlanError, Provisioner, Root, Volumes,
+    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, ImageName, Images, Medium, Needs,
+    OpenVolume, PlanError, Provisioner, Root, TagTemplates, Templates, Volumes,
 };
 pub use request::{PackageRequest, PackageSpec, RequestError};
+pub use tag_limits::{TagError, check_tags};
 pub use template::TemplateError;

@@ -190,6 +190,43 @@ impl Package {
             architecture: architecture.to_owned(),
         }
     }
+
+    /// Returns the version with its epoch, as the distribution writes it: `1:2.0`.
+    pub fn version_with_epoch(&self) -> String {
+        match &self.epoch {
+            Some(epoch) => format!("{epoch}:{}", self.version),
+            None => self.version.clone(),
+        }
+    }
+
+    /// Returns what Asgard and Spinnaker know an image's content by: name, version and release.
+    ///
+    /// Version and release hold no dash in it, so that [`AppVersion::parse`] takes it apart again: a Debian version may have
+    /// some (`2023-01-15`), which become `_`, a character that no Debian version has.
+    pub fn appversion(&self) -> String {
+        let without_dash = |text: &str| text.replace('-', "_");
+        format!("{}-{}-{}", self.name, without_dash(&self.version_with_epoch()), without_dash(&self.release))
+    }
+}
+
+/// The parts of an `appversion` tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppVersion {
+    /// Name of the package.
+    pub name: String,
+    /// Its version, with the epoch if it has one.
+    pub version: String,
+    /// Its release.
+    pub release: String,
+}
+
+impl AppVersion {
+    /// Takes an `appversion` apart at its last two dashes; `None` for a text that is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.rsplitn(3, '-').filter(|part| !part.is_empty());
+        let (release, version, name) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { name: name.into(), version: version.into(), release: release.into() })
+    }
 }
 
 /// What provisioning did, by the root's own package database.
@@ -234,14 +271,55 @@ impl PackageChanges {
 }
 
 /// Names and tags of what the bake makes: rendered once, after the package database has spoken, and frozen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Name of the image.
-    pub name: String,
-    /// Description of image and snapshot.
+    /// What was made, as a hash: the base image and the packages that are in it now.
+    pub content_key: String,
+    /// Description of the snapshot.
     pub description: String,
-    /// Tags of image and snapshot.
-    pub tags: Tags,
+    /// Which finalizers run, as far as that is decided by what is known now.
+    pub runs: BTreeMap<String, bool>,
+    /// What was rendered for each finalizer that runs, by its name in the set.
+    pub finalizers: BTreeMap<String, Rendered>,
+    /// Tags of the copies that go to each region.
+    pub copies: BTreeMap<Region, Tags>,
+    /// Names that are not what was wanted, because that was too long or not legal.
+    pub renamed: Vec<Renamed>,
+}
+
+impl Identity {
+    /// Returns the tags that the bake's images carry.
+    pub fn image_tags(&self) -> Tags {
+        let tables = self.finalizers.values().filter_map(|rendered| rendered.tags.get(Rendered::IMAGE));
+        tables.flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+/// What was rendered for one finalizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rendered {
+    /// Texts by their key: `image_name`, `description`.
+    pub texts: BTreeMap<String, String>,
+    /// Tags by what they are for: `snapshot`, `image`.
+    pub tags: BTreeMap<String, Tags>,
+}
+
+impl Rendered {
+    /// What the tags of snapshots are called.
+    pub const SNAPSHOT: &'static str = "snapshot";
+    /// What the tags of images are called.
+    pub const IMAGE: &'static str = "image";
+}
+
+/// A name that had to be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renamed {
+    /// Whose name it is.
+    pub finalizer: String,
+    /// What its template gave.
+    pub wanted: String,
+    /// What it is called instead.
+    pub given: String,
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! Whole bakes with plugins in memory: what runs in which order, and that nothing is ever left behind.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use bake_config::{Condition, StepUse, Text};
 use bake_core::{Bake, BlockDevice, Cloud, FinalizerUse, OnFailure, PlanError, Region, Volume, VolumeId};
-use bake_engine::{Cancel, Left, Mutations, StepContext, Verdict};
+use bake_engine::{Cancel, EventKind, Left, Mutations, StepContext, Verdict};
 use bake_testing::fake::{Baked, FakeCloud, FakeFinalizer, Fakes, Fault, Lacks};
+use tokio::sync::Barrier;
 
 /// A bake makes more calls than this, so a loop over all of them has to come this far.
 const FEWEST_CALLS: usize = 8;
@@ -244,6 +249,81 @@ fn a_block_device_that_cannot_open_the_clouds_volumes_is_refused() {
     let refused =
         hello(&Fakes::with(FakeCloud::new(&["base"]).in_files(disk.path()))).0.composition.check().unwrap_err();
     insta::assert_snapshot!(refused, @"the block device `fake` cannot open volumes of the cloud `fake`, which come as files");
+}
+
+/// Three registering finalizers run at the same time: each waits until all three are there, and the journal shows that none
+/// ended before all had begun.
+#[tokio::test(start_paused = true)]
+async fn registering_finalizers_of_one_group_overlap() {
+    let fakes = Fakes::new();
+    let barrier = Arc::new(Barrier::new(3));
+    let bake = fakes.bake(&["hello-bake"], &|cloud| {
+        let register = |name| {
+            let placed = FakeFinalizer::register_together(cloud, name, &barrier)?.placed();
+            Ok(FinalizerUse { timeout: Some(Duration::from_secs(60)), ..placed })
+        };
+        let together = ["ebs", "s3", "local"].map(register).into_iter().collect::<Result<_, PlanError>>()?;
+        Ok(vec![together, vec![FakeFinalizer::tag(cloud)?.placed()]])
+    });
+    let baked = run(&fakes, bake.unwrap()).await;
+    assert_eq!(baked.outcome.verdict, Verdict::Done, "{:?}", baked.outcome.failures);
+    assert_eq!(baked.images.len(), 3);
+    let of_meetings =
+        baked.events.iter().filter(|event| event.step.as_ref().is_some_and(|step| step.ends_with("/meet")));
+    let begun_first: Vec<_> = of_meetings.take(3).map(|event| event.kind.clone()).collect();
+    assert_eq!(begun_first, vec![EventKind::StepStarted; 3], "one ended before all had begun");
+    assert_no_leaks(&fakes, &baked, "three images");
+}
+
+/// What is about images is decided once they are there, by a step of its own whose answer all steps of the finalizer go by.
+#[tokio::test(start_paused = true)]
+async fn a_predicate_about_images_waits_for_them() {
+    for (predicate, runs) in [("images.fake is defined", true), ("images.s3 is defined", false)] {
+        let fakes = Fakes::new();
+        let bake = fakes.bake(&["hello-bake"], &|cloud| {
+            let conditions = vec![Condition { predicate: Text::built_in(predicate), holds: true }];
+            let tag = FinalizerUse { conditions, ..FakeFinalizer::tag(cloud)?.placed() };
+            Ok(vec![vec![FakeFinalizer::register(cloud)?.placed()], vec![tag]])
+        });
+        let baked = run(&fakes, bake.unwrap()).await;
+        assert_eq!(baked.outcome.verdict, Verdict::Done, "{:?}", baked.outcome.failures);
+        assert!(baked.began.iter().any(|step| step == "finalize/fake_tag/when"));
+        assert_eq!(baked.began.iter().any(|step| step == "finalize/fake_tag/fake"), runs, "{predicate}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_predicate_that_fails_stops_the_bake_before_anything_that_stays_is_made() {
+    let fakes = Fakes::new();
+    let bake = fakes.bake(&["hello-bake"], &|cloud| {
+        let conditions = vec![Condition { predicate: Text::built_in("base.tags.team == 'red'"), holds: true }];
+        // That its failure would not matter does not make its predicate a guess.
+        let tag = FinalizerUse { conditions, optional: true, ..FakeFinalizer::tag(cloud)?.placed() };
+        Ok(vec![vec![FakeFinalizer::register(cloud)?.placed()], vec![tag]])
+    });
+    let baked = run(&fakes, bake.unwrap()).await;
+    assert_eq!(baked.outcome.verdict, Verdict::Failed);
+    assert_eq!(baked.outcome.failures[0].path, "identity");
+    assert!(!fakes.cloud.calls().contains(&"CreateSnapshot"));
+    assert_no_leaks(&fakes, &baked, "a predicate that fails");
+}
+
+#[test]
+fn what_is_laid_on_a_step_that_is_not_there_is_refused() {
+    let fakes = Fakes::new();
+    let (bake, _) = hello(&fakes);
+    let step = |path: &str| {
+        let mut step = StepUse::new(Text::built_in(path));
+        step.timeout = Some(Duration::from_secs(9));
+        step
+    };
+    let laid = Bake { steps: vec![step("volume/provision"), step("finalize")], ..bake.clone() };
+    let steps = laid.plan().unwrap().plan.describe()["steps"].clone();
+    assert_eq!(steps["volume/provision"]["timeout_seconds"], 9.0);
+    assert_eq!(steps["finalize/fake_register/image"]["timeout_seconds"], 9.0);
+    let refused = Bake { steps: vec![step("volume/provison")], ..bake }.plan().err().unwrap();
+    insta::assert_snapshot!(refused, @"built-in: there is no step `volume/provison`");
+    assert!(refused.hint().unwrap().contains("volume/provision"));
 }
 
 #[test]

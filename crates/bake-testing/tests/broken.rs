@@ -6,43 +6,57 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bake_config::Stage;
 use bake_core::{
-    Architecture, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, Images,
-    Installed, Medium, Needs, OpenVolume, Package, PackageChanges, PackageRequest, PackageSpec, PlanError, Provisioner,
-    Region, Root, Volume, VolumeId, Volumes,
+    Architecture, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyImage, Disk, Finalizer,
+    Images, Installed, Medium, Needs, OpenVolume, Package, PackageChanges, PackageRequest, PackageSpec, PlanError,
+    Provisioner, Region, Root, Volume, VolumeId, Volumes,
 };
-use bake_engine::{Cancel, Classify, Mutations, StepContext, StepResult, Steps};
+use bake_engine::{
+    Calls, Cancel, Classify, Found, Keep, Mutation, Mutations, Op, Resend, StepContext, StepResult, Steps, Undone,
+};
 use bake_linux::Command;
 use bake_testing::contract::{self, CloudWorld, DiskCase, ProvisionerCase, VolumeCase};
-use bake_testing::fake::{FakeCloud, FakeProvisioner, FakeVolumes};
+use bake_testing::fake::{FakeCloud, FakeProvisioner, FakeVolumes, Lacks};
 
-/// Takes the first base image if nobody says which.
-struct Guessing(Arc<dyn Cloud>);
+/// A cloud with something changed.
+struct Altered {
+    cloud: Arc<dyn Cloud>,
+    kinds: CloudKinds,
+    default_base: Option<&'static str>,
+}
 
-#[async_trait]
-impl Cloud for Guessing {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn kinds(&self) -> &CloudKinds {
-        self.0.kinds()
-    }
-
-    fn mediums(&self) -> &'static [Medium] {
-        self.0.mediums()
-    }
-
-    async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
-        let first = BaseQuery { wanted: query.wanted.clone().or(Some("base-1".into())), ..query.clone() };
-        self.0.resolve_base(cx, &first).await
+impl Altered {
+    fn new(cloud: Arc<dyn Cloud>) -> Self {
+        let kinds = cloud.kinds().clone();
+        Self { cloud, kinds, default_base: None }
     }
 }
 
+#[async_trait]
+impl Cloud for Altered {
+    fn name(&self) -> &'static str {
+        self.cloud.name()
+    }
+
+    fn kinds(&self) -> &CloudKinds {
+        &self.kinds
+    }
+
+    fn mediums(&self) -> &'static [Medium] {
+        self.cloud.mediums()
+    }
+
+    async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
+        let wanted = query.wanted.clone().or(self.default_base.map(Into::into));
+        self.cloud.resolve_base(cx, &BaseQuery { wanted, ..query.clone() }).await
+    }
+}
+
+/// Takes the first base image if nobody says which.
 struct GuessingWorld(FakeCloud);
 
 impl CloudWorld for GuessingWorld {
     fn build(&self, mutations: &mut Mutations) -> Arc<dyn Cloud> {
-        Arc::new(Guessing(self.0.build(mutations)))
+        Arc::new(Altered { default_base: Some("base-1"), ..Altered::new(self.0.build(mutations)) })
     }
 
     fn inventory(&self) -> Vec<String> {
@@ -73,6 +87,120 @@ impl CloudWorld for Doubling {
 #[should_panic(expected = "a snapshot was made twice by one operation")]
 async fn a_cloud_that_makes_two_of_one() {
     contract::cloud(async |bases: &[&str]| Doubling(FakeCloud::new(bases))).await;
+}
+
+/// Copies images, with one fault.
+struct Copying<M> {
+    well: M,
+    cloud: FakeCloud,
+    fault: CopyFault,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum CopyFault {
+    IgnoresTags,
+    LeavesItThere,
+    StaysInTheRegion,
+    TakesTheSource,
+}
+
+impl<M: Mutation<Request = CopyImage>> Mutation for Copying<M> {
+    type Request = CopyImage;
+    type Made = M::Made;
+    type Result = M::Result;
+
+    fn name(&self) -> &'static str {
+        self.well.name()
+    }
+
+    fn calls(&self) -> Calls {
+        self.well.calls()
+    }
+
+    fn keep(&self) -> Keep {
+        self.well.keep()
+    }
+
+    fn resend(&self) -> Resend {
+        self.well.resend()
+    }
+
+    async fn send(&self, op: &Op, request: &CopyImage) -> StepResult<M::Made> {
+        let mut request = request.clone();
+        match self.fault {
+            CopyFault::IgnoresTags => request.tags.clear(),
+            CopyFault::StaysInTheRegion => (request.region, request.name) = (request.from.clone(), "a-copy".into()),
+            CopyFault::LeavesItThere | CopyFault::TakesTheSource => {}
+        }
+        self.well.send(op, &request).await
+    }
+
+    async fn find(&self, op: &Op, request: &CopyImage) -> StepResult<Found<M::Made>> {
+        self.well.find(op, request).await
+    }
+
+    async fn settle(&self, cx: &StepContext, request: &CopyImage, made: &M::Made) -> StepResult<M::Result> {
+        self.well.settle(cx, request, made).await
+    }
+
+    async fn undo(&self, op: &Op, made: &M::Made) -> StepResult<Undone> {
+        match self.fault {
+            CopyFault::LeavesItThere => return Ok(Undone::Gone),
+            CopyFault::TakesTheSource => {
+                let images = self.cloud.alive().into_iter().filter(|id| id.starts_with("image-"));
+                images.for_each(|id| self.cloud.remove(&id));
+            }
+            CopyFault::IgnoresTags | CopyFault::StaysInTheRegion => {}
+        }
+        self.well.undo(op, made).await
+    }
+}
+
+struct CopyingWorld(FakeCloud, CopyFault);
+
+impl CloudWorld for CopyingWorld {
+    fn build(&self, mutations: &mut Mutations) -> Arc<dyn Cloud> {
+        let mut altered = Altered::new(self.0.clone().lacking(Lacks::Copies).build(mutations));
+        let copying = Copying { well: self.0.copies(), cloud: self.0.clone(), fault: self.1 };
+        altered.kinds.copy = Some(mutations.register(copying));
+        Arc::new(altered)
+    }
+
+    fn inventory(&self) -> Vec<String> {
+        self.0.inventory()
+    }
+
+    fn makes_twice(&self) -> &[&str] {
+        self.0.makes_twice()
+    }
+}
+
+async fn copies_with(fault: CopyFault) {
+    contract::cloud(async |bases: &[&str]| CopyingWorld(FakeCloud::new(bases), fault)).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "the tag `Team` is not as it was set")]
+async fn copies_without_the_tags_that_were_asked_for() {
+    copies_with(CopyFault::IgnoresTags).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "the copy is not what was asked for")]
+async fn copies_that_stay_in_the_region_of_their_image() {
+    copies_with(CopyFault::StaysInTheRegion).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "the copy left something behind when it was taken back")]
+async fn copies_that_are_not_taken_back() {
+    copies_with(CopyFault::LeavesItThere).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "the copy took something else with it when it was taken back")]
+async fn copies_whose_undo_takes_the_source() {
+    copies_with(CopyFault::TakesTheSource).await;
 }
 
 /// Keeps what it made in the process that made it.

@@ -34,7 +34,7 @@ async fn so_does_one_whose_volumes_are_files() {
 
 #[tokio::test]
 async fn so_does_one_that_lacks_something() {
-    for lacks in [Lacks::Snapshots, Lacks::Images, Lacks::Tags] {
+    for lacks in [Lacks::Snapshots, Lacks::Images, Lacks::Copies, Lacks::Tags] {
         contract::cloud(async |bases: &[&str]| FakeCloud::new(bases).lacking(lacks)).await;
     }
 }

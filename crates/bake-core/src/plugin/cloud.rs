@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult};
 
 use crate::{
-    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource, Tagged,
-    Volume,
+    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource,
+    Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -48,6 +48,11 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Returns how this cloud's volumes can be reached from here.
     fn mediums(&self) -> &'static [Medium];
+
+    /// Says what is wrong with the name of a region that files or flags ask for, without asking anybody.
+    fn check_region(&self, _: &Region) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Finds the base image. Ambiguity is an error that lists the candidates; it is never resolved by a guess.
     async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage>;

@@ -11,6 +11,7 @@ mod volume;
 
 pub use blockdevice::{BlockDevice, Disk, Medium};
 pub use cloud::{BaseQuery, Cloud, CloudKinds};
-pub use finalizer::{BakeHandles, Finalizer, Images, Needs, PlanError};
+pub(crate) use finalizer::pointer;
+pub use finalizer::{BakeHandles, Finalizer, ImageName, Images, Needs, PlanError, TagTemplates, Templates};
 pub use provisioner::Provisioner;
 pub use volume::{OpenVolume, Root, Volumes};

@@ -2,8 +2,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CreateSnapshot, CreateVolume, Image, Medium,
-    Package, RegisterImage, Snapshot, SnapshotId, TagResource, Taggable, Tags, Volume,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Image,
+    ImageId, Medium, Package, Region, RegisterImage, Snapshot, SnapshotId, TagResource, Taggable, Tags, Volume,
 };
 use bake_engine::{Keep, MutationKind, Mutations, Output, ResourceState, RunId, StepError};
 
@@ -23,6 +23,11 @@ pub trait CloudWorld {
     fn makes_twice(&self) -> &[&str] {
         &[]
     }
+
+    /// Names a region in which nothing is, for copies.
+    fn another_region(&self) -> Region {
+        Region::new("there")
+    }
 }
 
 impl CloudWorld for crate::fake::FakeCloud {
@@ -35,7 +40,7 @@ impl CloudWorld for crate::fake::FakeCloud {
     }
 
     fn makes_twice(&self) -> &[&str] {
-        &["fake.snapshot", "fake.image"]
+        &["fake.snapshot", "fake.image", "fake.copy"]
     }
 }
 
@@ -54,6 +59,7 @@ pub async fn cloud<W: CloudWorld>(make: impl AsyncFn(&[&str]) -> W) {
     keeps_its_promises::<Volumes, W>(&make).await;
     keeps_its_promises::<Snapshots, W>(&make).await;
     keeps_its_promises::<Images, W>(&make).await;
+    keeps_its_promises::<Copies, W>(&make).await;
 
     promise("a volume has its size, and its file if volumes are files");
     volumes_have_their_size(&Ground::new(make(&[BASE]).await).await).await;
@@ -63,6 +69,10 @@ pub async fn cloud<W: CloudWorld>(make: impl AsyncFn(&[&str]) -> W) {
     images_keep_their_snapshots(&Ground::new(make(&[BASE]).await).await).await;
     promise("an image's name is given once");
     names_are_given_once(&Ground::new(make(&[BASE]).await).await).await;
+    promise("a copy is an image in the region that was asked for, with the tags that were asked for");
+    copies_are_as_asked(&Ground::new(make(&[BASE]).await).await).await;
+    promise("a copy goes without its image, and an image without its copies");
+    copies_and_their_images_go_alone(&Ground::new(make(&[BASE]).await).await).await;
     promise("tags are read back as they were set; others stay");
     tags_are_read_back(&Ground::new(make(&[BASE]).await).await).await;
     promise("what carries tags says which run made it");
@@ -129,6 +139,7 @@ fn kinds_are_named(world: &dyn CloudWorld) {
         Some((kinds.volume.name(), "volume")),
         kinds.snapshot.as_ref().map(|kind| (kind.name(), "snapshot")),
         kinds.image.as_ref().map(|kind| (kind.name(), "image")),
+        kinds.copy.as_ref().map(|kind| (kind.name(), "copy")),
         kinds.tag.as_ref().map(|kind| (kind.name(), "tags")),
     ];
     for (name, what) in names.into_iter().flatten() {
@@ -190,6 +201,16 @@ impl<W: CloudWorld> Ground<W> {
         let image = self.process.make(&run("image"), kind, &self.of_snapshot(&snapshot, "an-image")).await;
         Some((snapshot, image))
     }
+
+    fn of_image(&self, image: &Image) -> CopyImage {
+        CopyImage {
+            image: image.id.clone(),
+            from: image.region.clone(),
+            region: self.world.another_region(),
+            name: image.name.clone(),
+            tags: tags(&[("Team", "red"), ("empty", "")]),
+        }
+    }
 }
 
 /// A kind of thing that a cloud makes.
@@ -208,6 +229,7 @@ trait Kind {
 struct Volumes;
 struct Snapshots;
 struct Images;
+struct Copies;
 
 impl Kind for Volumes {
     type Request = CreateVolume;
@@ -254,6 +276,22 @@ impl Kind for Images {
     }
 }
 
+impl Kind for Copies {
+    type Request = CopyImage;
+    type Result = Image;
+    const WORD: &'static str = "copy";
+    const KEEP: Keep = Keep::Artifact;
+
+    fn of(kinds: &CloudKinds) -> Option<MutationKind<CopyImage, Image>> {
+        kinds.copy.clone()
+    }
+
+    async fn request<W: CloudWorld>(ground: &Ground<W>) -> Option<CopyImage> {
+        let (_, image) = ground.image().await?;
+        Some(ground.of_image(&image))
+    }
+}
+
 /// One thing that was made, and what was there before.
 struct Trial<K: Kind, W> {
     ground: Ground<W>,
@@ -287,7 +325,10 @@ impl<K: Kind, W: CloudWorld> Trial<K, W> {
 
     #[track_caller]
     fn assert_gone(&self, when: &str) {
-        assert_eq!(self.ground.world.inventory(), self.before, "the {} left something {when}", K::WORD);
+        let now = self.ground.world.inventory();
+        let lost: Vec<_> = self.before.iter().filter(|line| !now.contains(line)).collect();
+        assert!(lost.is_empty(), "the {} took something else with it {when}: {lost:#?}", K::WORD);
+        assert_eq!(now, self.before, "the {} left something behind {when}", K::WORD);
     }
 }
 
@@ -325,7 +366,7 @@ async fn made_once<K: Kind, W: CloudWorld>(trial: &Trial<K, W>) {
         Err(failure) => panic!("a {word} that was made has no answer the second time: {:?}", failure.error),
     }
     assert_eq!(trial.ground.process.undo(&trial.run).await, [], "the {word} cannot be taken back");
-    trial.assert_gone("behind when it was taken back");
+    trial.assert_gone("when it was taken back");
 }
 
 /// A look finds two, and takes none of them for ours.
@@ -344,7 +385,7 @@ async fn undone_by_another<K: Kind, W: CloudWorld>(trial: &Trial<K, W>, inherite
     assert_eq!(other.undo(&trial.run).await, [], "the {word} cannot be taken back by another process");
     let state = other.resource(&trial.run).state;
     assert_eq!(state, ResourceState::Undone, "the {word} was not found by the operation that made it");
-    trial.assert_gone("behind when another process took it back");
+    trial.assert_gone("when another process took it back");
 
     assert_eq!(late.undo(&trial.run).await, [], "a {word} that is gone cannot be taken back once more");
     let expected = match inherited {
@@ -352,7 +393,7 @@ async fn undone_by_another<K: Kind, W: CloudWorld>(trial: &Trial<K, W>, inherite
         Inherited::All | Inherited::Renamed { .. } => ResourceState::Undone,
     };
     assert_eq!(late.resource(&trial.run).state, expected, "a {word} that is gone was found");
-    trial.assert_gone("behind when it was taken back once more");
+    trial.assert_gone("when it was taken back once more");
 }
 
 async fn undone_by_its_own_run<K: Kind, W: CloudWorld>(trial: &Trial<K, W>) {
@@ -398,8 +439,20 @@ async fn names_are_given_once<W: CloudWorld>(ground: &Ground<W>) {
     let Some((snapshot, image)) = ground.image().await else { return };
     assert_eq!(image.name, "an-image");
     let kind = ground.kinds().image.as_ref().expect("there is an image");
-    let (request, before) = (ground.of_snapshot(&snapshot, "an-image"), ground.world.inventory());
-    let Err(failure) = ground.process.try_make(&run("same-name"), kind, &request).await else {
+    let request = ground.of_snapshot(&snapshot, "an-image");
+    is_refused_for_its_name(ground, kind, &request).await;
+    assert_eq!(ground.process.undo(&run("image")).await, []);
+    ground.process.make(&run("later"), kind, &request).await;
+}
+
+/// Another image of the region is named `an-image`.
+async fn is_refused_for_its_name<W: CloudWorld, Q: Output + Clone>(
+    ground: &Ground<W>,
+    kind: &MutationKind<Q, Image>,
+    request: &Q,
+) {
+    let before = ground.world.inventory();
+    let Err(failure) = ground.process.try_make(&run("same-name"), kind, request).await else {
         panic!("two images are named `an-image`")
     };
     assert!(failure.error.join(": ").contains("an-image"), "the error does not name `an-image`: {:?}", failure.error);
@@ -407,8 +460,59 @@ async fn names_are_given_once<W: CloudWorld>(ground: &Ground<W>) {
 
     assert_eq!(ground.process.undo(&run("same-name")).await, [], "an image that was not made cannot be undone");
     assert_eq!(ground.world.inventory(), before, "undoing an image that was not made took another one");
-    assert_eq!(ground.process.undo(&run("image")).await, []);
-    ground.process.make(&run("later"), kind, &request).await;
+}
+
+async fn copies_are_as_asked<W: CloudWorld>(ground: &Ground<W>) {
+    let Some(kind) = &ground.kinds().copy else { return };
+    let Some((_, image)) = ground.image().await else { return };
+    let request = ground.of_image(&image);
+    let copy = ground.process.make(&run("copy"), kind, &request).await;
+    assert_eq!((&copy.name, &copy.region), (&request.name, &request.region), "the copy is not what was asked for");
+    let resource = Taggable::Image(copy.id);
+    if let Some(found) = read_tags(ground, &run("tags"), resource, &copy.region).await {
+        assert_has(&found, &request.tags);
+        assert_has(&found, &tags(&[("bake:run", "copy")]));
+    }
+    is_refused_for_its_name(ground, kind, &request).await;
+
+    let nobody = CopyImage { image: ImageId::new("no-such-image"), name: "a-copy".into(), ..request };
+    let Err(failure) = ground.process.try_make(&run("copy-of-nothing"), kind, &nobody).await else {
+        panic!("an image that does not exist was copied")
+    };
+    assert!(failure.error.join(": ").contains("no-such-image"), "{:?}", failure.error);
+}
+
+async fn copies_and_their_images_go_alone<W: CloudWorld>(ground: &Ground<W>) {
+    let Some(kind) = &ground.kinds().copy else { return };
+    let Some((_, image)) = ground.image().await else { return };
+    let (process, before) = (&ground.process, ground.world.inventory());
+    let copy = process.make(&run("copy"), kind, &ground.of_image(&image)).await;
+    let after = ground.world.inventory();
+    assert!(before.iter().all(|line| after.contains(line)), "copying an image has changed it: {before:#?} {after:#?}");
+
+    for of_source in ["image", "snapshot", "volume"] {
+        assert_eq!(process.undo(&run(of_source)).await, [], "the {of_source} of a copied image cannot be taken back");
+    }
+    // It is whole: the image can be made of it again, where it was.
+    let back = CopyImage { region: image.region, ..ground.of_image(&copy) };
+    process.make(&run("back"), kind, &back).await;
+    let with_both = ground.world.inventory();
+    assert_eq!(process.undo(&run("copy")).await, [], "a copy cannot be taken back after its image");
+    let left = ground.world.inventory();
+    assert!(left.len() < with_both.len(), "a copy stayed when it was taken back");
+    assert_eq!(process.undo(&run("back")).await, [], "an image cannot be taken back after its copy");
+}
+
+/// Returns the tags of something, if the cloud has tags.
+async fn read_tags<W: CloudWorld>(
+    ground: &Ground<W>,
+    run: &RunId,
+    resource: Taggable,
+    region: &Region,
+) -> Option<Tags> {
+    let kind = ground.kinds().tag.as_ref()?;
+    let request = TagResource { resource, region: region.clone(), tags: tags(&[("a", "b")]) };
+    Some(ground.process.make(run, kind, &request).await.tags)
 }
 
 fn tags(pairs: &[(&str, &str)]) -> Tags {
@@ -466,10 +570,10 @@ async fn tags_are_read_back<W: CloudWorld>(ground: &Ground<W>) {
 }
 
 async fn tags_tell_the_run<W: CloudWorld>(ground: &Ground<W>) {
-    let Some(kind) = &ground.kinds().tag else { return };
     for (number, (resource, maker)) in taggable(ground).await.into_iter().enumerate() {
-        let request = TagResource { resource, region: ground.base.region.clone(), tags: tags(&[("a", "b")]) };
-        let tagged = ground.process.make(&run(&format!("tags-{number}")), kind, &request).await;
-        assert_has(&tagged.tags, &tags(&[("bake:run", maker.as_str())]));
+        let found = read_tags(ground, &run(&format!("tags-{number}")), resource, &ground.base.region).await;
+        if let Some(found) = found {
+            assert_has(&found, &tags(&[("bake:run", maker.as_str())]));
+        }
     }
 }

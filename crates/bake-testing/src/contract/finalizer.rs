@@ -14,24 +14,51 @@ const PLACE: &str = "placed";
 
 /// Tries what [`Finalizer`] promises, in sets of its own and behind others. `make` makes the plugin for a cloud.
 pub async fn finalizer(make: impl Fn(&dyn Cloud) -> Result<Arc<dyn Finalizer>, PlanError>) {
-    promise("it needs what it says it needs");
-    says_what_it_needs(&make);
-    promise("a cloud that lacks what it needs is refused by name");
-    refuses_a_cloud_by_name(&make);
-    promise("planning twice gives the same steps and touches nothing");
-    plans_without_a_touch(&make);
-    promise("images have stable names");
-    names_images_stably(&make);
-    promise("all that it makes can be taken back");
-    can_be_taken_back(&make).await;
+    finalizer_with(&|_| {}, make).await;
 }
 
+/// The same for a plugin whose changes are no cloud's: `register` adds their kinds.
+pub async fn finalizer_with(
+    register: &'static (impl Fn(&mut Mutations) + Sync),
+    make: impl Fn(&dyn Cloud) -> Result<Arc<dyn Finalizer>, PlanError>,
+) {
+    let subject = Subject { register, make: &make };
+    promise("it needs what it says it needs");
+    says_what_it_needs(subject);
+    promise("a cloud that lacks what it needs is refused by name");
+    refuses_a_cloud_by_name(subject);
+    promise("planning twice gives the same steps and touches nothing");
+    plans_without_a_touch(subject);
+    promise("images have stable names");
+    names_images_stably(subject);
+    promise("all that it makes can be taken back");
+    can_be_taken_back(subject).await;
+}
+
+type Register = dyn Fn(&mut Mutations) + Sync;
 type Make<'a> = &'a dyn Fn(&dyn Cloud) -> Result<Arc<dyn Finalizer>, PlanError>;
 
+/// The plugin that is tried.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    register: &'static Register,
+    make: Make<'a>,
+}
+
+impl Subject<'_> {
+    fn fakes(self) -> Fakes {
+        self.fakes_with(FakeCloud::new(&["base"]))
+    }
+
+    fn fakes_with(self, cloud: FakeCloud) -> Fakes {
+        Fakes::with(cloud).registering(self.register)
+    }
+}
+
 /// A bake whose set is the finalizer alone, or, where it comes later than registering, behind an image.
-fn bake(fakes: &Fakes, make: Make<'_>) -> Result<(Bake, Mutations), PlanError> {
+fn bake(fakes: &Fakes, subject: Subject<'_>) -> Result<(Bake, Mutations), PlanError> {
     fakes.bake(&["hello-bake"], &|cloud| {
-        let finalizer = make(cloud)?;
+        let finalizer = (subject.make)(cloud)?;
         let earlier = match finalizer.stage() {
             Stage::Register => vec![],
             _ => vec![FakeFinalizer::register(cloud)?.placed()],
@@ -41,18 +68,18 @@ fn bake(fakes: &Fakes, make: Make<'_>) -> Result<(Bake, Mutations), PlanError> {
 }
 
 /// A bake whose set is the finalizer alone.
-fn lonely_bake(fakes: &Fakes, make: Make<'_>) -> Result<(Bake, Mutations), PlanError> {
-    fakes.bake(&["hello-bake"], &|cloud| Ok(vec![vec![placed(make(cloud)?)]]))
+fn lonely_bake(fakes: &Fakes, subject: Subject<'_>) -> Result<(Bake, Mutations), PlanError> {
+    fakes.bake(&["hello-bake"], &|cloud| Ok(vec![vec![placed((subject.make)(cloud)?)]]))
 }
 
 fn placed(finalizer: Arc<dyn Finalizer>) -> FinalizerUse {
     FinalizerUse::new(PLACE, finalizer)
 }
 
-fn refuses_a_cloud_by_name(make: Make<'_>) {
-    for lacks in [Lacks::Snapshots, Lacks::Images, Lacks::Tags] {
-        let fakes = Fakes::with(FakeCloud::new(&["base"]).lacking(lacks));
-        let refused = lonely_bake(&fakes, make).and_then(|(bake, _)| bake.plan().map(drop)).err();
+fn refuses_a_cloud_by_name(subject: Subject<'_>) {
+    for lacks in [Lacks::Snapshots, Lacks::Images, Lacks::Copies, Lacks::Tags] {
+        let fakes = subject.fakes_with(FakeCloud::new(&["base"]).lacking(lacks));
+        let refused = lonely_bake(&fakes, subject).and_then(|(bake, _)| bake.plan().map(drop)).err();
         match refused {
             None => {}
             Some(PlanError::MissingKind { finalizer, cloud, .. }) => {
@@ -64,13 +91,13 @@ fn refuses_a_cloud_by_name(make: Make<'_>) {
     }
 }
 
-fn describe(fakes: &Fakes, make: Make<'_>) -> Value {
-    sure(sure(bake(fakes, make)).0.plan()).plan.describe()
+fn describe(fakes: &Fakes, subject: Subject<'_>) -> Value {
+    sure(sure(bake(fakes, subject)).0.plan()).plan.describe()
 }
 
-fn plans_without_a_touch(make: Make<'_>) {
-    let fakes = Fakes::new();
-    let [first, second] = [(); 2].map(|()| describe(&fakes, make));
+fn plans_without_a_touch(subject: Subject<'_>) {
+    let fakes = subject.fakes();
+    let [first, second] = [(); 2].map(|()| describe(&fakes, subject));
     assert_eq!(first, second, "a second plan is another one");
     assert_eq!(first["warnings"], serde_json::json!([]), "a request depends on more than earlier outputs");
     assert_eq!(fakes.cloud.calls(), Vec::<&str>::new(), "planning called the cloud");
@@ -79,11 +106,12 @@ fn plans_without_a_touch(make: Make<'_>) {
     assert!(steps.clone().any(|step| step.starts_with(&own)), "it has no step below `{own}`: {first:#}");
 }
 
-fn says_what_it_needs(make: Make<'_>) {
-    let fakes = Fakes::new();
-    let (bake, _) = sure(lonely_bake(&fakes, make));
+fn says_what_it_needs(subject: Subject<'_>) {
+    let fakes = subject.fakes();
+    let (bake, _) = sure(lonely_bake(&fakes, subject));
     let needs = bake.composition.finalizers[0][0].finalizer.needs();
     // Whoever uses a snapshot without having declared it gets an error here.
+    assert_eq!(bake.composition.mistakes(&bake.known, None).len(), 0, "its own templates name what there is not");
     let planned = sure(bake.plan());
     assert_eq!(planned.handles.maybe_snapshot().is_some(), needs.snapshot);
     let description = planned.plan.describe();
@@ -94,10 +122,10 @@ fn says_what_it_needs(make: Make<'_>) {
     assert_eq!(users > 0, needs.snapshot, "it declares the snapshot to be needed: {}", needs.snapshot);
 }
 
-fn names_images_stably(make: Make<'_>) {
-    let fakes = Fakes::new();
+fn names_images_stably(subject: Subject<'_>) {
+    let fakes = subject.fakes();
     let [first, second] = [(); 2].map(|()| {
-        let planned = sure(sure(lonely_bake(&fakes, make)).0.plan());
+        let planned = sure(sure(lonely_bake(&fakes, subject)).0.plan());
         planned.handles.images.into_keys().collect::<Vec<_>>()
     });
     assert_eq!(first, second, "the second plan names its images differently");
@@ -107,9 +135,9 @@ fn names_images_stably(make: Make<'_>) {
     }
 }
 
-async fn can_be_taken_back(make: Make<'_>) {
-    let fakes = Fakes::new();
-    let baked = fakes.run(sure(bake(&fakes, make)), Cancel::new(), OnFailure::TakeBack).await;
+async fn can_be_taken_back(subject: Subject<'_>) {
+    let fakes = subject.fakes();
+    let baked = fakes.run(sure(bake(&fakes, subject)), Cancel::new(), OnFailure::TakeBack).await;
     assert_eq!(baked.outcome.verdict, Verdict::Done, "{:?}", baked.outcome.failures);
     assert_eq!(baked.left, [], "after a bake that went well");
     assert_eq!(fakes.teardown(&baked).await, [], "after teardown");

@@ -24,7 +24,7 @@ use bake_engine::{Cancel, StepContext};
 
 pub use blockdevice::{DiskCase, blockdevice};
 pub use cloud::{CloudWorld, cloud};
-pub use finalizer::finalizer;
+pub use finalizer::{finalizer, finalizer_with};
 pub use provisioner::{ProvisionerCase, provisioner};
 pub use volumes::{VolumeCase, volumes};
 

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use bake_core::{
-    Bake, BakeHandles, BaseQuery, Cloud, Composition, DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, FinalizerUse,
-    IdentityTemplates, Image, OnFailure, PackageRequest, PlanError, Planned, to_take_back,
+    Bake, BakeHandles, BaseQuery, Cloud, Composition, FinalizerUse, Image, Known, OnFailure, PackageRequest, PlanError,
+    Planned, to_take_back,
 };
 use bake_engine::{
-    Cancel, Engine, EngineOptions, EventKind, EventSink, Journal, Left, Mutations, Outcome, RunId, RunSpec, Undo,
+    Cancel, Engine, EngineOptions, Event, EventKind, EventSink, Journal, Left, Mutations, Outcome, RunId, RunSpec, Undo,
 };
 use tempfile::TempDir;
 
@@ -15,6 +15,9 @@ use super::{FakeBlockDevice, FakeCloud, FakeProvisioner, FakeVolumes};
 
 /// The finalizers of a bake, group by group, for a cloud.
 type Finalizers<'a> = &'a dyn Fn(&dyn Cloud) -> Result<Vec<Vec<FinalizerUse>>, PlanError>;
+
+/// What registers kinds of change, besides those of the cloud.
+type Register = Arc<dyn Fn(&mut Mutations) + Send + Sync>;
 
 /// Fakes that fit, ready to bake.
 #[derive(Clone)]
@@ -27,6 +30,7 @@ pub struct Fakes {
     pub volumes: FakeVolumes,
     /// Installs into them.
     pub provisioner: FakeProvisioner,
+    registers: Vec<Register>,
 }
 
 /// A bake that has ended.
@@ -41,8 +45,17 @@ pub struct Baked {
     pub left: Vec<Left>,
     /// Paths of the steps in the order in which they began.
     pub began: Vec<String>,
+    /// Everything that the journal tells of the run, in order.
+    pub events: Vec<Event>,
     journal: Journal,
     _folder: TempDir,
+}
+
+impl Baked {
+    /// Returns the journal of the run.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
 }
 
 impl Fakes {
@@ -58,13 +71,28 @@ impl Fakes {
             blockdevice: FakeBlockDevice::default(),
             volumes: FakeVolumes::default(),
             provisioner: FakeProvisioner,
+            registers: Vec::new(),
         }
+    }
+
+    /// Registers the kinds of change that a finalizer brings along, in every bake and for every teardown.
+    #[must_use]
+    pub fn registering(mut self, register: impl Fn(&mut Mutations) + Send + Sync + 'static) -> Self {
+        self.registers.push(Arc::new(register));
+        self
+    }
+
+    /// The cloud, and all kinds of change that there are.
+    fn cloud_and_kinds(&self) -> (Arc<dyn Cloud>, Mutations) {
+        let mut mutations = Mutations::new();
+        let cloud = self.cloud.build(&mut mutations);
+        self.registers.iter().for_each(|register| register(&mut mutations));
+        (cloud, mutations)
     }
 
     /// Makes a bake of these packages, the first of which names the image, and the kinds of change that it needs.
     pub fn bake(&self, packages: &[&str], finalizers: Finalizers<'_>) -> Result<(Bake, Mutations), PlanError> {
-        let mut mutations = Mutations::new();
-        let cloud = self.cloud.build(&mut mutations);
+        let (cloud, mutations) = self.cloud_and_kinds();
         let finalizers = finalizers(&*cloud)?;
         let composition = Composition {
             cloud,
@@ -76,7 +104,8 @@ impl Fakes {
         let packages: Vec<_> = packages.iter().map(ToString::to_string).collect();
         let request = PackageRequest::parse(&packages, packages.first().map(String::as_str), "/".as_ref());
         let request = sure(request);
-        Ok((Bake { composition, base: BaseQuery::default(), request, identity: identity() }, mutations))
+        let base = BaseQuery::default();
+        Ok((Bake { composition, base, request, known: known(), name: None, steps: Vec::new() }, mutations))
     }
 
     /// Plans and runs a bake, and takes back what must not stay.
@@ -97,16 +126,15 @@ impl Fakes {
             None => Vec::new(),
         };
         sure(engine.close(&run, outcome.verdict).await);
-        let events = sure(journal.events(&run)).into_iter();
-        let began = events.filter(|event| event.kind == EventKind::StepStarted && event.attempt == Some(1));
-        let began = began.filter_map(|event| event.step).collect();
-        Baked { outcome, handles, images, left, began, journal, _folder: folder }
+        let events = sure(journal.events(&run));
+        let began = events.iter().filter(|event| event.kind == EventKind::StepStarted && event.attempt == Some(1));
+        let began = began.filter_map(|event| event.step.clone()).collect();
+        Baked { outcome, handles, images, left, began, events, journal, _folder: folder }
     }
 
     /// Takes a run back as another process would: from its journal alone, with plugins made anew.
     pub async fn teardown(&self, baked: &Baked) -> Vec<Left> {
-        let mut mutations = Mutations::new();
-        let _cloud = self.cloud.build(&mut mutations);
+        let (_cloud, mutations) = self.cloud_and_kinds();
         let journal = sure(Journal::open(baked.journal.path()));
         sure(engine(&journal, mutations).undo(&baked.outcome.run, Undo::Everything, Cancel::new()).await)
     }
@@ -141,14 +169,8 @@ pub(crate) fn run_spec(run: &RunId) -> RunSpec {
     }
 }
 
-fn identity() -> IdentityTemplates {
-    IdentityTemplates {
-        name: DEFAULT_NAME.into(),
-        description: DEFAULT_DESCRIPTION.into(),
-        tags: DEFAULT_TAGS.iter().map(|(key, text)| ((*key).into(), (*text).into())).collect(),
-        vars: [("suffix", "1"), ("creator", "ann")].map(|(key, value)| (key.into(), value.into())).into(),
-        environment: "fake".into(),
-        run: "run".into(),
-        date: "2026-11-30 12:00:00 UTC".into(),
-    }
+fn known() -> Known {
+    let vars = [("suffix", "1"), ("creator", "ann")].map(|(key, value)| (key.into(), value.into())).into();
+    let started = jiff::Timestamp::from_second(1_796_040_000).expect("a time in this century");
+    sure(Known::new(vars, "fake", "run", started))
 }

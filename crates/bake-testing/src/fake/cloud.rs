@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, Medium, Region, Tags, Volume, VolumeId,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Medium, Region, Tags, Volume,
+    VolumeId,
 };
-use bake_engine::{Cancel, Mutations, StepContext, StepError, StepResult};
+use bake_engine::{Cancel, Mutation, Mutations, StepContext, StepError, StepResult};
 use tempfile::TempDir;
 
 use super::kinds;
@@ -16,7 +17,7 @@ const BASE_SIZE: u64 = 64 << 10;
 
 /// A cloud in memory. Clones, and everything that [`build`](FakeCloud::build) gives, share one state.
 ///
-/// As in EC2, a volume is made once however often it is asked for with one token; of snapshots and images a second call
+/// As in EC2, a volume is made once however often it is asked for with one token; of snapshots, images and copies a second call
 /// makes a second one, so the engine has to look before it sends again.
 #[derive(Clone)]
 pub struct FakeCloud {
@@ -52,6 +53,8 @@ pub enum Lacks {
     Snapshots,
     /// It registers no images.
     Images,
+    /// It copies no images.
+    Copies,
     /// It knows no tags.
     Tags,
 }
@@ -195,6 +198,16 @@ impl FakeCloud {
         Volume { id: VolumeId::new(id), region, size }
     }
 
+    /// Returns how it copies images, for a test that copies them in its own way.
+    pub fn copies(&self) -> impl Mutation<Request = CopyImage, Result = Image> + use<> {
+        kinds::Maker::<CopyImage>::new(self)
+    }
+
+    /// Removes a thing as if somebody had done so by hand.
+    pub fn remove(&self, id: &str) {
+        self.state().remove(id);
+    }
+
     /// Names all that was made and is not gone, such as `volume-1`.
     pub fn alive(&self) -> Vec<String> {
         self.state().things.keys().cloned().collect()
@@ -209,7 +222,8 @@ impl FakeCloud {
     pub fn inventory(&self) -> Vec<String> {
         let state = self.state();
         let bases = state.bases.iter().map(|base| format!("{} {} {:?}", base.id, base.name, base.tags));
-        let things = state.things.iter().map(|(id, thing)| format!("{id} {} {:?}", thing.name, thing.tags));
+        let things =
+            state.things.iter().map(|(id, thing)| format!("{id} {} {} {:?}", thing.region, thing.name, thing.tags));
         bases.chain(things).collect()
     }
 

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use bake_config::Stage;
+use bake_config::{Origin, Stage, Text};
 use bake_core::{
-    BakeHandles, Cloud, Finalizer, FinalizerUse, Image, Images, Needs, PlanError, RegisterImage, Snapshot, TagResource,
-    Taggable, Tagged,
+    BakeHandles, Cloud, DEFAULT_NAME, Finalizer, FinalizerUse, Image, ImageName, Images, Needs, PlanError,
+    RegisterImage, Rendered, Snapshot, TagResource, TagTemplates, Taggable, Tagged, Templates,
 };
-use bake_engine::{MutationKind, StepContext, StepError, StepResult, Steps};
+use bake_engine::{Handle, MutationKind, StepContext, StepError, StepResult, Steps};
+use tokio::sync::Barrier;
 
 /// A finalizer that does what a test wants.
 pub struct FakeFinalizer {
@@ -16,6 +17,8 @@ pub struct FakeFinalizer {
 enum Does {
     /// The text goes behind the image's name.
     Register(MutationKind<RegisterImage, Image>, &'static str),
+    /// The same, once as many others as the barrier counts are at the same point.
+    RegisterTogether(MutationKind<RegisterImage, Image>, &'static str, Arc<Barrier>),
     Tag(MutationKind<TagResource, Tagged>),
     LookAtSnapshot,
     Nothing,
@@ -31,6 +34,13 @@ impl FakeFinalizer {
     /// Registers another image from the same snapshot, as `fake_register_another`.
     pub fn register_another(cloud: &dyn Cloud) -> Result<Self, PlanError> {
         Self::register_as(cloud, "fake_register_another", "-another")
+    }
+
+    /// Registers an image, but first waits until all that share the barrier are running: `NAME`, with `-NAME` behind the
+    /// image's name. Whoever runs them one after the other waits for ever, which a step's time limit ends.
+    pub fn register_together(cloud: &dyn Cloud, name: &'static str, barrier: &Arc<Barrier>) -> Result<Self, PlanError> {
+        let kind = cloud.kinds().image.clone().ok_or_else(|| missing(name, cloud, "images"))?;
+        Ok(Self { name, does: Does::RegisterTogether(kind, name, barrier.clone()) })
     }
 
     fn register_as(cloud: &dyn Cloud, name: &'static str, suffix: &'static str) -> Result<Self, PlanError> {
@@ -77,25 +87,49 @@ impl Finalizer for FakeFinalizer {
 
     fn stage(&self) -> Stage {
         match self.does {
-            Does::Register(..) => Stage::Register,
+            Does::Register(..) | Does::RegisterTogether(..) => Stage::Register,
             Does::Tag(_) => Stage::Tag,
             Does::LookAtSnapshot | Does::Nothing | Does::Fail => Stage::Notify,
         }
     }
 
     fn needs(&self) -> Needs {
-        Needs { snapshot: matches!(self.does, Does::Register(..) | Does::LookAtSnapshot) }
+        Needs { snapshot: matches!(self.does, Does::Register(..) | Does::RegisterTogether(..) | Does::LookAtSnapshot) }
+    }
+
+    fn templates(&self) -> Templates {
+        let text = |text: &str| Text { text: text.into(), origin: Origin::built_in() };
+        match self.does {
+            Does::Register(_, ending) | Does::RegisterTogether(_, ending, _) => {
+                let template = text(&format!("{DEFAULT_NAME}{ending}"));
+                Templates { image_name: Some(ImageName { template, ending }), ..Templates::default() }
+            }
+            Does::Tag(_) => {
+                let copy_tags: TagTemplates = [("appversion".to_owned(), text("{{ package.appversion }}"))].into();
+                let tags = [(Rendered::IMAGE.to_owned(), copy_tags.clone())].into();
+                Templates { tags, copy_tags, ..Templates::default() }
+            }
+            Does::LookAtSnapshot | Does::Nothing | Does::Fail => Templates::default(),
+        }
     }
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         match &self.does {
-            Does::Register(kind, suffix) => return self.plan_image(kind, suffix, bake, steps),
+            Does::Register(kind, suffix) => return self.plan_image(kind, suffix, None, bake, steps),
+            Does::RegisterTogether(kind, suffix, barrier) => {
+                let met = steps.step("meet").needs(bake.identity).run(barrier.clone(), async |barrier, _, _| {
+                    barrier.wait().await;
+                    Ok(())
+                });
+                return self.plan_image(kind, suffix, Some(met), bake, steps);
+            }
             Does::Tag(kind) => {
                 for (name, &image) in &bake.images {
-                    steps.step(name).needs((image, bake.identity)).mutate(kind, |(image, identity)| TagResource {
+                    let inputs = (image, bake.tags(Rendered::IMAGE));
+                    steps.step(name).needs(inputs).mutate(kind, |(image, tags)| TagResource {
                         resource: Taggable::Image(image.id),
                         region: image.region,
-                        tags: identity.tags,
+                        tags,
                     });
                 }
             }
@@ -124,21 +158,21 @@ impl FakeFinalizer {
         &self,
         kind: &MutationKind<RegisterImage, Image>,
         suffix: &'static str,
+        met: Option<Handle<()>>,
         bake: &BakeHandles,
         steps: &mut Steps<'_>,
     ) -> Result<Images, PlanError> {
-        let inputs = (bake.snapshot(self.name)?, bake.base, bake.installed, bake.identity);
-        let image = steps.step("image").needs(inputs).mutate(kind, move |(snapshot, base, installed, identity)| {
-            RegisterImage {
-                name: identity.name + suffix,
-                description: identity.description,
+        let inputs = (bake.snapshot(self.name)?, bake.base, bake.installed, bake.text(ImageName::KEY), met);
+        let image =
+            steps.step("image").needs(inputs).mutate(kind, |(snapshot, base, installed, name, _)| RegisterImage {
+                name,
+                description: "an image of a test".into(),
                 snapshot: snapshot.id,
                 region: snapshot.region,
                 architecture: base.architecture,
                 base: base.id,
                 packages: installed.requested,
-            }
-        });
+            });
         Ok([(format!("fake{suffix}"), image)].into())
     }
 }

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use bake_core::{
-    CloudKinds, CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId, TagResource,
-    Taggable, Tagged, Volume, VolumeId,
+    CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId,
+    TagResource, Taggable, Tagged, Volume, VolumeId,
 };
 use bake_engine::{
     Calls, Found, Keep, Mutation, MutationKind, Mutations, Op, Resend, StepContext, StepError, StepResult, Undone,
@@ -18,15 +18,16 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let snapshot = (lacks != Lacks::Snapshots).then(|| making(cloud, mutations));
     let image = (lacks != Lacks::Images).then(|| making(cloud, mutations));
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
-    CloudKinds { volume, snapshot, image, copy: None, tag }
+    let copy = (lacks != Lacks::Copies).then(|| making(cloud, mutations));
+    CloudKinds { volume, snapshot, image, copy, tag }
 }
 
 fn making<Q: Making>(cloud: &FakeCloud, mutations: &mut Mutations) -> MutationKind<Q, Q::Thing> {
-    mutations.register(Maker::<Q> { cloud: cloud.clone(), request: PhantomData })
+    mutations.register(Maker::<Q>::new(cloud))
 }
 
 /// A request that makes one thing.
-trait Making: Serialize + for<'de> Deserialize<'de> + Send + Sync + 'static {
+pub(super) trait Making: Serialize + for<'de> Deserialize<'de> + Send + Sync + 'static {
     /// What is read back.
     type Thing: Serialize + for<'de> Deserialize<'de> + Send + Sync + 'static;
     const NAME: &'static str;
@@ -39,14 +40,20 @@ trait Making: Serialize + for<'de> Deserialize<'de> + Send + Sync + 'static {
     fn read_back(id: &str, thing: &Thing) -> Self::Thing;
 }
 
-struct Maker<Q> {
+pub(super) struct Maker<Q> {
     cloud: FakeCloud,
     request: PhantomData<fn(Q)>,
 }
 
+impl<Q> Maker<Q> {
+    pub(super) fn new(cloud: &FakeCloud) -> Self {
+        Self { cloud: cloud.clone(), request: PhantomData }
+    }
+}
+
 /// Enough to find it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Made {
+pub(super) struct Made {
     region: Region,
     id: String,
 }
@@ -163,19 +170,47 @@ impl Making for RegisterImage {
 
     fn make(&self, op: &Op, state: &State) -> StepResult<Thing> {
         let size = state.existing(&self.region, self.snapshot.as_str())?.size;
-        let mut others = state.things.values().filter(|other| other.kind == "image" && other.region == self.region);
-        if others.any(|other| other.name == self.name) {
-            // It may be our own, from a call whose answer was lost: whoever asked has to look.
-            return Err(StepError::unknown(format!("the name `{}` is taken in region `{}`", self.name, self.region)));
-        }
         let uses = Some(self.snapshot.to_string());
-        Ok(Thing { name: self.name.clone(), size, uses, ..thing("image", &self.region, op) })
+        Ok(Thing { size, uses, ..image(&self.name, &self.region, op, state)? })
     }
 
     fn read_back(id: &str, thing: &Thing) -> Image {
-        let (name, region) = (thing.name.clone(), thing.region.clone());
-        Image { id: ImageId::new(id), name, region, store: "fake".into() }
+        read_back_image(id, thing)
     }
+}
+
+impl Making for CopyImage {
+    type Thing = Image;
+    const NAME: &'static str = "fake.copy";
+    const CALLS: [&'static str; 4] = ["CopyImage", "FindCopy", "WaitForCopy", "DeregisterCopy"];
+    const KEEP: Keep = Keep::Artifact;
+    const RESEND: Resend = Resend::OnlyIfAbsent;
+
+    fn make(&self, op: &Op, state: &State) -> StepResult<Thing> {
+        let size = state.existing(&self.from, self.image.as_str())?.size;
+        let mut copy = image(&self.name, &self.region, op, state)?;
+        // Who made it is not for the request to say.
+        copy.tags = self.tags.clone().into_iter().chain(copy.tags).collect();
+        Ok(Thing { size, ..copy })
+    }
+
+    fn read_back(id: &str, thing: &Thing) -> Image {
+        read_back_image(id, thing)
+    }
+}
+
+fn image(name: &str, region: &Region, op: &Op, state: &State) -> StepResult<Thing> {
+    let mut others = state.things.values().filter(|other| other.kind == "image" && other.region == *region);
+    if others.any(|other| other.name == name) {
+        // It may be our own, from a call whose answer was lost: whoever asked has to look.
+        return Err(StepError::unknown(format!("the name `{name}` is taken in region `{region}`")));
+    }
+    Ok(Thing { name: name.into(), ..thing("image", region, op) })
+}
+
+fn read_back_image(id: &str, thing: &Thing) -> Image {
+    let (name, region) = (thing.name.clone(), thing.region.clone());
+    Image { id: ImageId::new(id), name, region, store: "fake".into() }
 }
 
 fn thing(kind: &'static str, region: &Region, op: &Op) -> Thing {
