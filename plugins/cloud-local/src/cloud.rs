@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::mutations::register;
 use crate::program::blocking;
-use crate::store::Store;
+use crate::store::{Store, check_region};
 
 /// What this plugin says of itself.
 pub const INFO: PluginInfo = PluginInfo {
@@ -34,6 +34,7 @@ pub const INFO: PluginInfo = PluginInfo {
             summary: "the base image to use when none is asked for, by name or id",
         },
     ],
+    usual: &[],
     built: Built::Yes,
 };
 
@@ -80,6 +81,10 @@ impl Cloud for LocalCloud {
 
     fn mediums(&self) -> &'static [Medium] {
         &[Medium::File]
+    }
+
+    fn check_region(&self, region: &Region) -> Result<(), String> {
+        check_region(region.as_str()).map_err(|error| error.to_string())
     }
 
     async fn resolve_base(&self, _: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {

@@ -9,7 +9,7 @@ use bake_linux::HostError;
 use bake_linux::copy::CloneError;
 
 use crate::shelf::Shelf;
-use crate::tags::TagError;
+use bake_core::TagError;
 
 /// The result of anything the store does.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -91,6 +91,14 @@ pub enum StoreError {
         similar: Option<String>,
         /// What there is, newest first, a line each.
         candidates: Vec<String>,
+    },
+    /// The snapshot that an image was made of is gone, or has no bytes.
+    #[error("the image `{image}` in region `{region}` has lost its disk")]
+    ImageWithoutDisk {
+        /// The image's id.
+        image: String,
+        /// Where.
+        region: Region,
     },
     /// Several have that name.
     #[error("{} in region `{region}` are called `{wanted}`", candidates.len())]
@@ -222,6 +230,7 @@ impl Failure for StoreError {
             | Self::Name { .. }
             | Self::NameTaken { .. }
             | Self::NotFound { .. }
+            | Self::ImageWithoutDisk { .. }
             | Self::Ambiguous { .. }
             | Self::NoBaseChosen { .. }
             | Self::NoBases { .. }
@@ -252,6 +261,9 @@ impl Failure for StoreError {
             Self::NotFound { similar: Some(similar), .. } => format!("did you mean `{similar}`?"),
             Self::NotFound { what, candidates, .. } if candidates.is_empty() && *what == Shelf::Bases.word() => {
                 CREATE_HINT.into()
+            }
+            Self::ImageWithoutDisk { image, region } => {
+                format!("remove it with `bake image rm {image} --region {region}`, and bake it again")
             }
             Self::Ambiguous { .. } => "give the id instead".into(),
             Self::NoBaseChosen { .. } => "choose one with `--base NAME`".into(),

@@ -7,10 +7,10 @@ use crate::making::{self, Begun, Making};
 use crate::record::{self, ImageRecord, Record, SnapshotRecord};
 use crate::shelf::Shelf;
 use crate::store::{Maker, Removed, Store, check_name};
-use crate::tags;
 use crate::volumes::check_run;
 
-const ANOTHER_NAME: &str = "choose another name with `--name`, or another `--suffix`";
+/// How another name is given to what a bake makes.
+pub(crate) const ANOTHER_NAME: &str = "choose another name with `--name`, or another `--suffix`";
 
 impl Store {
     /// Gives a snapshot a name. Names are unique in a region, as EC2's are; the same maker gets the same image again.
@@ -57,10 +57,21 @@ impl Store {
     /// Removes the image of that id or name, and its snapshot unless another image is made of that. Returns what it was.
     pub fn remove_image(&self, region: &Region, wanted: &str) -> StoreResult<ImageRecord> {
         let image = self.image(region, wanted)?;
-        self.deregister_image(region, &image.id, None)?;
         // `InUse` is what another image of the same snapshot makes of it.
-        self.delete_snapshot(region, &image.snapshot, None)?;
+        self.remove_with_snapshot(region, &image.id, &image.snapshot, None)?;
         Ok(image)
+    }
+
+    /// Removes an image and then its snapshot, each if it is there.
+    pub(crate) fn remove_with_snapshot(
+        &self,
+        region: &Region,
+        image: &str,
+        snapshot: &str,
+        run: Option<&str>,
+    ) -> StoreResult<Removed> {
+        self.deregister_image(region, image, run)?;
+        self.delete_snapshot(region, snapshot, run)
     }
 
     /// Sets tags of a snapshot or an image and returns all it has then. Tags of other names stay.
@@ -77,7 +88,7 @@ impl Store {
         let before = record.tags().clone();
         record.tags_mut().extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
         if *record.tags() != before {
-            tags::check(record.tags())?;
+            bake_core::check_tags(record.tags())?;
             record::write(&place, &record)?;
         }
         Ok(record.tags().clone())

@@ -16,6 +16,8 @@
 //!   process, gives the same thing.
 //! - A snapshot is another name (a hard link) of its volume's disk, which is sealed by then. It costs nothing, and it stays when the
 //!   volume goes.
+//! - A copy of an image in another region is a snapshot and an image like any other, and so another name of the same bytes.
+//!   Two regions are never locked at once.
 //! - Whoever works on the disk of a volume holds a `flock` on the open file, exclusive, from opening to closing; its child
 //!   processes inherit it. A volume that is locked is neither deleted nor snapshotted.
 //! - The lock of a region, a file, is held while names are given and tags are changed.
@@ -23,6 +25,7 @@
 mod apt_sources;
 mod bases;
 mod cloud;
+mod copies;
 mod debian;
 mod disk;
 mod error;
@@ -38,7 +41,6 @@ mod record;
 mod shelf;
 mod snapshots;
 mod store;
-mod tags;
 #[cfg(test)]
 mod testing;
 mod volumes;
@@ -48,11 +50,10 @@ pub use debian::{DebianOptions, Variant};
 pub use error::{StoreError, StoreResult};
 pub use export::{DiskFormat, IfThere};
 pub use import::ImportOptions;
-pub use mutations::{MadeLocally, register};
+pub use mutations::{MadeCopy, MadeLocally, register};
 pub use program::{Listener, Progress};
 pub use record::{BaseRecord, ImageRecord, SnapshotRecord, VolumeRecord};
 pub use store::{Maker, Removed, Store};
-pub use tags::TagError;
 
 #[cfg(test)]
 use bases::NewBase;

@@ -125,14 +125,23 @@ pub(crate) fn sweep(shelf: &Path) -> StoreResult<usize> {
         if !name.starts_with(MAKING) && !name.starts_with(REMOVING) {
             continue;
         }
-        let path = entry.path();
-        if let Some(_lock) = lock_if_idle(&path).map_err(StoreError::io("lock", &path))? {
-            remove_tree(&path).map_err(StoreError::io("remove the leftover", &path))?;
-            tracing::info!(folder = %path.display(), "removed what a dead process had left");
-            swept += 1;
-        }
+        swept += usize::from(sweep_one(&entry.path())?);
     }
     Ok(swept)
+}
+
+/// Tells whether somebody is making `id` at this moment. What a maker of it that died has left is removed.
+pub(crate) fn is_being_made(shelf: &Path, id: &str) -> StoreResult<bool> {
+    let folder = shelf.join(format!("{MAKING}{id}"));
+    Ok(!sweep_one(&folder)? && is_there(&folder)?)
+}
+
+/// Removes a folder of a maker or remover unless it is at work. Tells whether there was one to remove.
+fn sweep_one(folder: &Path) -> StoreResult<bool> {
+    let Some(_lock) = lock_if_idle(folder).map_err(StoreError::io("lock", folder))? else { return Ok(false) };
+    remove_tree(folder).map_err(StoreError::io("remove the leftover", folder))?;
+    tracing::info!(folder = %folder.display(), "removed what a dead process had left");
+    Ok(true)
 }
 
 /// Writes a folder's names through to the disk.
@@ -157,7 +166,8 @@ fn make_locked(folder: &Path) -> io::Result<Option<File>> {
             },
             Err(error) => return Err(error),
         }
-        if let Some(lock) = lock_if_idle(folder)? {
+        // Nobody makes anything in a folder that is ours, so whoever holds it is about to remove it, and we begin anew.
+        if let Some(lock) = lock_when_idle(folder)? {
             return Ok(Some(lock));
         }
     }
@@ -165,20 +175,34 @@ fn make_locked(folder: &Path) -> io::Result<Option<File>> {
 
 /// Locks a folder unless somebody holds it, or it is gone or another one by now.
 fn lock_if_idle(folder: &Path) -> io::Result<Option<File>> {
-    let file = match File::open(folder) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = open_folder(folder)? else { return Ok(None) };
     match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(None),
-        Err(TryLockError::Error(error)) => return Err(error),
+        Ok(()) => still_there(folder, file),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
-    // Between opening and locking, the folder may have been removed or renamed; the lock would then protect nothing.
-    let held = file.metadata()?;
+}
+
+/// Locks a folder as soon as nobody holds it, unless it is gone or another one by then.
+fn lock_when_idle(folder: &Path) -> io::Result<Option<File>> {
+    let Some(file) = open_folder(folder)? else { return Ok(None) };
+    file.lock()?;
+    still_there(folder, file)
+}
+
+fn open_folder(folder: &Path) -> io::Result<Option<File>> {
+    match File::open(folder) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Between opening and locking, the folder may have been removed or renamed; the lock would then protect nothing.
+fn still_there(folder: &Path, locked: File) -> io::Result<Option<File>> {
+    let held = locked.metadata()?;
     match fs::metadata(folder) {
-        Ok(now) => Ok((now.dev() == held.dev() && now.ino() == held.ino()).then_some(file)),
+        Ok(now) => Ok((now.dev() == held.dev() && now.ino() == held.ino()).then_some(locked)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -235,8 +259,10 @@ mod tests {
         let making = begin(shelf.path());
         assert!(matches!(Making::begin(shelf.path(), "vol-1"), Err(StoreError::BeingMade(id)) if id == "vol-1"));
         assert_eq!(sweep(shelf.path()).unwrap(), 0);
+        assert!(is_being_made(shelf.path(), "vol-1").unwrap());
         assert_eq!(names(shelf.path()), [".making-vol-1"]);
         drop(making);
+        assert!(!is_being_made(shelf.path(), "vol-1").unwrap());
         drop(begin(shelf.path()));
     }
 
@@ -254,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_whether_a_thing_is_being_made_clears_what_a_dead_maker_left() {
+        let shelf = tempfile::tempdir().unwrap();
+        for left in [".making-vol-1", ".making-vol-2"] {
+            fs::create_dir(shelf.path().join(left)).unwrap();
+        }
+        assert!(!is_being_made(shelf.path(), "vol-1").unwrap());
+        assert_eq!(names(shelf.path()), [".making-vol-2"]);
+    }
+
+    #[test]
     fn removing_twice_is_well_and_old_leftovers_do_not_matter() {
         let shelf = tempfile::tempdir().unwrap();
         let thing = shelf.path().join("vol-1");
@@ -264,6 +300,24 @@ mod tests {
         remove(&thing).unwrap();
         remove(&thing).unwrap();
         assert!(names(shelf.path()).is_empty());
+    }
+
+    #[test]
+    fn makers_of_different_things_never_stand_in_each_others_way() {
+        let shelf = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let shelf = shelf.path();
+                scope.spawn(move || {
+                    for m in 0..50 {
+                        match Making::begin(shelf, &format!("vol-{n}-{m}")) {
+                            Ok(Begun::New(making)) => drop(making),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bake_core::plugin::CloudKinds;
 use bake_core::{
-    CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId, TagResource, Tagged,
-    Volume, VolumeId,
+    CopyImage, CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId, TagResource,
+    Tagged, Volume, VolumeId,
 };
 use bake_engine::{Calls, Found, Keep, Mutation, Mutations, Op, Resend, StepContext, StepError, StepResult, Undone};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StoreResult;
 use crate::program::blocking;
 use crate::record::{ImageRecord, Record, SnapshotRecord, VolumeRecord};
+use crate::shelf::Shelf;
 use crate::store::{Maker, Removed, Store};
 
 /// How an image's root disk is kept here.
@@ -27,7 +28,7 @@ pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
         volume: mutations.register(LocalVolumes(store.clone())),
         snapshot: Some(mutations.register(LocalSnapshots(store.clone()))),
         image: Some(mutations.register(LocalImages(store.clone()))),
-        copy: None,
+        copy: Some(mutations.register(LocalCopies(store.clone()))),
         tag: Some(mutations.register(LocalTags(store.clone()))),
     }
 }
@@ -58,6 +59,35 @@ async fn there<T: Send + 'static>(
     Ok(blocking(move || work(&Store::open(store)?, &region, &id)).await?)
 }
 
+/// Works like [`there`] on what may take long. The work tells how far it is, and hears whether anybody waits for it still.
+async fn there_for_long<T: Send + 'static>(
+    cx: &StepContext,
+    made: &MadeLocally,
+    work: impl FnOnce(&Store, &Region, &str, &mut dyn FnMut(u64, u64) -> bool) -> StoreResult<T> + Send + 'static,
+) -> StepResult<T> {
+    let waiting = Waiting(Arc::new(AtomicBool::new(true)));
+    let (somebody_waits, reporter) = (waiting.0.clone(), cx.clone());
+    let working = there(made, move |store, region, id| {
+        work(store, region, id, &mut |done, total| {
+            reporter.progress(done, Some(total), "bytes");
+            somebody_waits.load(Ordering::SeqCst)
+        })
+    });
+    tokio::select! {
+        done = working => done,
+        () = cx.cancelled() => Err(StepError::cancelled()),
+    }
+}
+
+/// Somebody who waits, until it is dropped: by a cancel, by a time limit, or since the work is done.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Looks for what an operation makes: its id follows from the token.
 async fn find<R: Record>(store: &Store, region: &Region, op: &Op) -> StepResult<Found<MadeLocally>> {
     let made = MadeLocally::new(store, region, &R::SHELF.id(op.token()));
@@ -65,11 +95,16 @@ async fn find<R: Record>(store: &Store, region: &Region, op: &Op) -> StepResult<
     Ok(if found { Found::Made(made) } else { Found::Absent })
 }
 
+/// Tells of an image what others may know.
+fn read_back(region: &Region, image: ImageRecord) -> Image {
+    Image { id: ImageId::new(image.id), name: image.name, region: region.clone(), store: STORE_WORD.into() }
+}
+
 /// Takes something back that a run made.
 async fn undo(
     op: &Op,
     made: &MadeLocally,
-    remove: fn(&Store, &Region, &str, Option<&str>) -> StoreResult<Removed>,
+    remove: impl FnOnce(&Store, &Region, &str, Option<&str>) -> StoreResult<Removed> + Send + 'static,
 ) -> StepResult<Undone> {
     let run = op.run().to_string();
     match there(made, move |store, region, id| remove(store, region, id, Some(&run))).await? {
@@ -119,23 +154,12 @@ impl Mutation for LocalVolumes {
 
     /// Copies the base's disk. It is done here since it may take long: a cancel ends the wait, and another try begins anew.
     async fn settle(&self, cx: &StepContext, _: &CreateVolume, made: &MadeLocally) -> StepResult<Volume> {
-        let wanted = Arc::new(AtomicBool::new(true));
-        let (go_on, reporter) = (wanted.clone(), cx.clone());
-        let copying = there(made, move |store, region, id| {
-            store.fill_volume(region, id, |done, total| {
-                reporter.progress(done, Some(total), "bytes");
-                go_on.load(Ordering::Relaxed)
-            })?;
+        there_for_long(cx, made, |store, region, id, go_on| {
+            store.fill_volume(region, id, go_on)?;
             let volume = store.existing::<VolumeRecord>(region, id)?.1;
             Ok(Volume { id: VolumeId::new(id), region: region.clone(), size: volume.size })
-        });
-        tokio::select! {
-            copied = copying => copied,
-            () = cx.cancelled() => {
-                wanted.store(false, Ordering::Relaxed);
-                Err(StepError::cancelled())
-            }
-        }
+        })
+        .await
     }
 
     async fn undo(&self, op: &Op, made: &MadeLocally) -> StepResult<Undone> {
@@ -230,15 +254,92 @@ impl Mutation for LocalImages {
     }
 
     async fn settle(&self, _: &StepContext, _: &RegisterImage, made: &MadeLocally) -> StepResult<Image> {
-        there(made, |store, region, id| {
-            let (_, image) = store.existing::<ImageRecord>(region, id)?;
-            Ok(Image { id: ImageId::new(id), name: image.name, region: region.clone(), store: STORE_WORD.into() })
-        })
-        .await
+        there(made, |store, region, id| Ok(read_back(region, store.existing::<ImageRecord>(region, id)?.1))).await
     }
 
     async fn undo(&self, op: &Op, made: &MadeLocally) -> StepResult<Undone> {
         undo(op, made, Store::deregister_image).await
+    }
+}
+
+struct LocalCopies(Store);
+
+/// What makes a copy, and the two things that it makes, the second first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeCopy {
+    /// The image.
+    pub image: MadeLocally,
+    /// The id of its snapshot, in the same region.
+    pub snapshot: String,
+    /// On whose behalf they are made.
+    pub maker: Maker,
+}
+
+impl MadeCopy {
+    fn new(store: &Store, region: &Region, maker: Maker) -> Self {
+        let image = MadeLocally::new(store, region, &Shelf::Images.id(&maker.token));
+        Self { image, snapshot: Shelf::Snapshots.id(&maker.token), maker }
+    }
+}
+
+impl Mutation for LocalCopies {
+    type Request = CopyImage;
+    type Made = MadeCopy;
+    type Result = Image;
+
+    fn name(&self) -> &'static str {
+        "local.copy"
+    }
+
+    fn calls(&self) -> Calls {
+        Calls {
+            send: &["check image"],
+            settle: &["copy snapshot", "register image"],
+            undo: &["deregister image", "delete snapshot"],
+        }
+    }
+
+    fn keep(&self) -> Keep {
+        Keep::Artifact
+    }
+
+    fn resend(&self) -> Resend {
+        Resend::SameAnswer
+    }
+
+    /// Makes nothing yet. A copy is two things, and a crash between the two would leave the first if the ids of both were
+    /// not in the journal by then.
+    async fn send(&self, op: &Op, request: &CopyImage) -> StepResult<MadeCopy> {
+        let (store, request, mut maker) = (self.0.clone(), request.clone(), Maker::from(op));
+        let made = blocking(move || {
+            if let Some(copy) = store.check_copy(&request, &maker)? {
+                // The answer is the first one again, whoever asks.
+                maker.time = copy.created;
+            }
+            Ok(MadeCopy::new(&store, &request.region, maker))
+        });
+        Ok(made.await?)
+    }
+
+    async fn find(&self, op: &Op, request: &CopyImage) -> StepResult<Found<MadeCopy>> {
+        Ok(match find::<ImageRecord>(&self.0, &request.region, op).await? {
+            Found::Made(_) => Found::Made(MadeCopy::new(&self.0, &request.region, Maker::from(op))),
+            Found::Absent => Found::Absent,
+            Found::Ambiguous(ids) => Found::Ambiguous(ids),
+        })
+    }
+
+    async fn settle(&self, cx: &StepContext, request: &CopyImage, made: &MadeCopy) -> StepResult<Image> {
+        let (request, maker) = (request.clone(), made.maker.clone());
+        there_for_long(cx, &made.image, move |store, region, _, go_on| {
+            Ok(read_back(region, store.copy_image(&request, &maker, go_on)?))
+        })
+        .await
+    }
+
+    async fn undo(&self, op: &Op, made: &MadeCopy) -> StepResult<Undone> {
+        let snapshot = made.snapshot.clone();
+        undo(op, &made.image, move |store, region, image, run| store.remove_copy(region, image, &snapshot, run)).await
     }
 }
 
@@ -315,15 +416,16 @@ mod tests {
     /// Every kind keeps the engine's promises: the same answer twice, found by its token, undone twice, by its own run only.
     async fn keeps_its_promises<M>(kind: &M, request: &M::Request, step: &str)
     where
-        M: Mutation<Made = MadeLocally>,
+        M: Mutation<Made: Clone + PartialEq + std::fmt::Debug>,
     {
         let op = op(step);
         assert_eq!(kind.find(&op, request).await.unwrap(), Found::Absent);
         let made = kind.send(&op, request).await.unwrap();
         assert_eq!(kind.send(&op, request).await.unwrap(), made);
+        kind.settle(&cx(), request, &made).await.unwrap();
+        kind.settle(&cx(), request, &made).await.unwrap();
+        assert_eq!(kind.send(&op, request).await.unwrap(), made);
         assert_eq!(kind.find(&op, request).await.unwrap(), Found::Made(made.clone()));
-        kind.settle(&cx(), request, &made).await.unwrap();
-        kind.settle(&cx(), request, &made).await.unwrap();
         let refused = kind.undo(&op_of("20261130-120000-zzzz", step), &made).await.unwrap_err();
         assert_eq!(refused.class(), Class::Permanent);
         assert_eq!(kind.undo(&op, &made).await.unwrap(), Undone::Gone);
@@ -353,6 +455,28 @@ mod tests {
         let shop = Shop::new();
         let snapshot = shop.baked("another").snapshot;
         keeps_its_promises(&LocalImages(shop.store.clone()), &shop.request(&snapshot, "hello"), "image").await;
+    }
+
+    fn copy_of(shop: &Shop, image: ImageRecord) -> CopyImage {
+        let (image, from, region) = (ImageId::new(image.id), shop.region.clone(), Region::new("there"));
+        CopyImage { image, from, region, name: "a copy".into(), tags: [("Team".into(), "red".into())].into() }
+    }
+
+    #[tokio::test]
+    async fn copies_keep_the_promises() {
+        let shop = Shop::new();
+        let request = copy_of(&shop, shop.baked("hello"));
+        keeps_its_promises(&LocalCopies(shop.store.clone()), &request, "copy").await;
+    }
+
+    #[tokio::test]
+    async fn nothing_is_made_of_a_copy_before_its_ids_are_known() {
+        let shop = Shop::new();
+        let (request, kind) = (copy_of(&shop, shop.baked("hello")), LocalCopies(shop.store.clone()));
+        let made = kind.send(&op("copy"), &request).await.unwrap();
+        assert!(!shop.store.path().join("there").exists());
+        assert_eq!(kind.find(&op("copy"), &request).await.unwrap(), Found::Absent);
+        assert_eq!(kind.undo(&op("copy"), &made).await.unwrap(), Undone::Gone);
     }
 
     #[tokio::test]
@@ -401,5 +525,32 @@ mod tests {
         let ended = kind.settle(&StepContext::detached("step", &cancel), &request, &made).await;
         // The copy of four bytes may be done before anybody looks.
         assert!(ended.is_ok() || ended.is_err_and(|error| error.class() == Class::Cancelled));
+    }
+
+    #[test]
+    fn a_copy_that_nobody_waits_for_any_more_can_be_undone_for_good() {
+        for pause in 0..20 {
+            let shop = Shop::new();
+            let (request, kind) = (copy_of(&shop, shop.baked("hello")), LocalCopies(shop.store.clone()));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let made = kind.send(&op("copy"), &request).await.unwrap();
+                let cancel = Cancel::new();
+                let cx = StepContext::detached("step", &cancel);
+                // The work goes on on a thread of its own when it is left alone.
+                let cancelling = async {
+                    for _ in 0..pause * pause {
+                        tokio::task::yield_now().await;
+                    }
+                    cancel.raise();
+                };
+                let _ended = tokio::join!(kind.settle(&cx, &request, &made), cancelling);
+                while kind.undo(&op("copy"), &made).await.unwrap() == Undone::InUse {}
+            });
+            // This waits for the thread: nothing may appear later.
+            drop(runtime);
+            let there = Region::new("there");
+            assert!(shop.store.images(&there).unwrap().is_empty() && shop.store.snapshots(&there).unwrap().is_empty());
+        }
     }
 }

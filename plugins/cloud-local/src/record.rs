@@ -54,12 +54,12 @@ pub struct VolumeRecord {
     pub tags: Tags,
 }
 
-/// The bytes of a sealed volume.
+/// The bytes of a sealed volume, or a copy of them in another region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
     /// Its id: `snap-` and 16 hexadecimal digits.
     pub id: String,
-    /// The volume it was taken of.
+    /// The volume it was taken of; that of a copy is where the original is.
     pub volume: String,
     /// For people.
     pub description: String,

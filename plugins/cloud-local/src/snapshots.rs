@@ -49,10 +49,7 @@ impl Store {
             created: maker.time,
             tags: maker.tags.clone(),
         };
-        keep(&disk, &making.folder().join(DISK))?;
-        record::write(making.folder(), &snapshot)?;
-        making.finish()?;
-        Ok(snapshot)
+        finish(making, &disk, snapshot, |_, _| true)
     }
 
     /// Deletes a snapshot, unless an image is made of it. `run` guards against deleting what another run made.
@@ -69,12 +66,25 @@ impl Store {
     }
 }
 
-/// Gives the disk another name, or copies it where the filesystem has one name per file, and makes it read-only.
-fn keep(disk: &Path, kept: &Path) -> StoreResult<()> {
+/// Lets a snapshot appear with the bytes of a disk that is never written again. `go_on` is asked while they are copied.
+pub(crate) fn finish(
+    making: Making,
+    disk: &Path,
+    snapshot: SnapshotRecord,
+    go_on: impl FnMut(u64, u64) -> bool,
+) -> StoreResult<SnapshotRecord> {
+    keep(disk, &making.folder().join(DISK), go_on)?;
+    record::write(making.folder(), &snapshot)?;
+    making.finish()?;
+    Ok(snapshot)
+}
+
+/// Gives the disk another name, or copies it where the filesystem cannot, and makes it read-only.
+fn keep(disk: &Path, kept: &Path, go_on: impl FnMut(u64, u64) -> bool) -> StoreResult<()> {
     if let Err(error) = fs::hard_link(disk, kept) {
         tracing::debug!(%error, "the disk cannot be linked and is copied");
         let file = File::create_new(kept).map_err(StoreError::io("create the disk", kept))?;
-        disk::copy(disk, &file, kept, |_, _| true)?;
+        disk::copy(disk, &file, kept, go_on)?;
     }
     disk::seal(kept)
 }

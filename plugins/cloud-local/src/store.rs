@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bake_core::{Region, Tags};
 use bake_engine::Op;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{StoreError, StoreResult};
 use crate::making;
@@ -41,7 +42,7 @@ pub enum Removed {
 }
 
 /// On whose behalf something is made: it decides the id, the time and the tags.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maker {
     /// What the id is made of: the same token gives the same thing.
     pub token: String,
@@ -250,7 +251,7 @@ pub(crate) fn check_name(name: &str) -> StoreResult<()> {
     Err(StoreError::Name { name: name.into(), reason })
 }
 
-fn check_region(name: &str) -> StoreResult<()> {
+pub(crate) fn check_region(name: &str) -> StoreResult<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let good = name.len() <= 64 && name.chars().all(legal) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if good { Ok(()) } else { Err(StoreError::RegionName(name.into())) }

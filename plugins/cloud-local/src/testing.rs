@@ -1,6 +1,7 @@
 //! What the tests of this crate share.
 
 use std::error::Error;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bake_core::{Architecture, BaseId, Package, Region, RegisterImage, SnapshotId};
@@ -94,6 +95,18 @@ impl Shop {
         let snapshot = self.snapshot(&volume.id, &format!("snapshot of {name}"));
         self.register(&snapshot.id, name, &format!("image of {name}")).unwrap()
     }
+}
+
+/// Puts a region on another filesystem, where no disk can be linked, for as long as the answer lives. `None`: it has to be
+/// skipped. In CI that fails it instead.
+pub(crate) fn on_another_filesystem(shop: &Shop, region: &Region) -> Option<tempfile::TempDir> {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+    let differ = device(elsewhere.path()) != device(shop.folder.path());
+    std::fs::create_dir_all(shop.store.path()).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), shop.store.path().join(region.as_str())).unwrap();
+    let need = if differ { Ok(()) } else { Err("temporary files on another filesystem than `/dev/shm`".to_owned()) };
+    (!bake_testing::skip::skipped(need)).then_some(elsewhere)
 }
 
 /// Tells whether a program is missing, so that the test is to be skipped. In CI that fails it instead.

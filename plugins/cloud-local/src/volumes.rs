@@ -106,10 +106,20 @@ impl Store {
     pub(crate) fn disk_of(&self, region: &Region, id: &str) -> StoreResult<PathBuf> {
         if Shelf::Images.is_id(id) {
             let (_, image) = self.existing::<ImageRecord>(region, id)?;
-            let (place, _) = self.existing::<SnapshotRecord>(region, &image.snapshot)?;
-            return Ok(place.join(DISK));
+            return Ok(self.snapshot_of(region, &image)?.0);
         }
         Ok(self.existing::<BaseRecord>(region, id)?.0.join(DISK))
+    }
+
+    /// The disk of the snapshot that an image is made of, and its record.
+    pub(crate) fn snapshot_of(&self, region: &Region, image: &ImageRecord) -> StoreResult<(PathBuf, SnapshotRecord)> {
+        if let Some((place, snapshot)) = self.find::<SnapshotRecord>(region, &image.snapshot)? {
+            let disk = place.join(DISK);
+            if is_there(&disk)? {
+                return Ok((disk, snapshot));
+            }
+        }
+        Err(StoreError::ImageWithoutDisk { image: image.id.clone(), region: region.clone() })
     }
 
     /// Reads the record of an id that may be there, and tells its folder.
