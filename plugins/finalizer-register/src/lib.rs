@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
-use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes};
+use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
 use bake_core::{
-    BakeHandles, Cloud, DEFAULT_DESCRIPTION, DEFAULT_NAME, Finalizer, Image, Images, Needs, PlanError, RegisterImage,
+    BakeHandles, Cloud, DEFAULT_DESCRIPTION, DEFAULT_NAME, DESCRIPTION, Finalizer, Image, ImageName, Images, Needs,
+    PlanError, RegisterImage, Templates,
 };
 use bake_engine::{MutationKind, Steps};
+use serde::Deserialize;
 
 /// What may be written about this plugin in `environments.yaml`.
 pub const INFO: PluginInfo = PluginInfo {
@@ -20,36 +22,56 @@ pub const INFO: PluginInfo = PluginInfo {
     stage: Some(Stage::Register),
     settings: &[
         Setting {
-            name: "image_name",
+            name: ImageName::KEY,
             takes: Takes::Text,
             default: Some(DEFAULT_NAME),
             summary: "Template of the image's name",
         },
         Setting {
-            name: "description",
+            name: DESCRIPTION,
             takes: Takes::Text,
             default: Some(DEFAULT_DESCRIPTION),
             summary: "Template of the description of image and snapshot",
         },
     ],
+    usual: &[],
     built: Built::Yes,
 };
+
+/// The settings of this plugin.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterSettings {
+    /// Template of the image's name.
+    pub image_name: Text,
+    /// Template of the description.
+    pub description: Text,
+}
+
+impl Default for RegisterSettings {
+    fn default() -> Self {
+        Self { image_name: Text::built_in(DEFAULT_NAME), description: Text::built_in(DEFAULT_DESCRIPTION) }
+    }
+}
 
 /// Registers one image from the snapshot.
 pub struct RegisterImageFinalizer {
     images: MutationKind<RegisterImage, Image>,
-    store: &'static str,
+    /// How the image is called within the bake: by the place in the set, unless that is the plugin's own name.
+    key: String,
+    settings: RegisterSettings,
 }
 
 impl RegisterImageFinalizer {
-    /// Makes the finalizer for a cloud; refused where the cloud registers no images.
-    pub fn new(cloud: &dyn Cloud) -> Result<Self, PlanError> {
+    /// Makes the finalizer for a cloud, at its place in a set; refused where the cloud registers no images.
+    pub fn new(cloud: &dyn Cloud, place: &str, settings: RegisterSettings) -> Result<Self, PlanError> {
         let images = cloud.kinds().image.clone().ok_or_else(|| PlanError::MissingKind {
             finalizer: INFO.name.into(),
             cloud: cloud.name().into(),
             kind: "images",
         })?;
-        Ok(Self { images, store: cloud.name() })
+        let key = if place == INFO.name { cloud.name() } else { place };
+        Ok(Self { images, key: key.to_owned(), settings })
     }
 }
 
@@ -66,13 +88,22 @@ impl Finalizer for RegisterImageFinalizer {
         Needs { snapshot: true }
     }
 
+    fn templates(&self) -> Templates {
+        Templates {
+            image_name: Some(ImageName { template: self.settings.image_name.clone(), ending: "" }),
+            texts: [(DESCRIPTION.to_owned(), self.settings.description.clone())].into(),
+            ..Templates::default()
+        }
+    }
+
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
-        let snapshot = bake.snapshot(INFO.name)?;
-        let image = steps.step("image").needs((snapshot, bake.base, bake.installed, bake.identity)).mutate(
+        let called = (bake.text(ImageName::KEY), bake.text(DESCRIPTION));
+        let inputs = (bake.snapshot(INFO.name)?, bake.base, bake.installed, called);
+        let image = steps.step("image").needs(inputs).mutate(
             &self.images,
-            |(snapshot, base, installed, identity)| RegisterImage {
-                name: identity.name,
-                description: identity.description,
+            |(snapshot, base, installed, (name, description))| RegisterImage {
+                name,
+                description,
                 snapshot: snapshot.id,
                 region: snapshot.region,
                 architecture: base.architecture,
@@ -80,6 +111,6 @@ impl Finalizer for RegisterImageFinalizer {
                 packages: installed.requested,
             },
         );
-        Ok([(self.store.to_owned(), image)].into())
+        Ok([(self.key.clone(), image)].into())
     }
 }
