@@ -185,9 +185,12 @@ fn a_finalizer_runs_only_when_its_predicate_holds() {
     };
     assert!(tags(&run("package.name == 'hello-bake'")).get("appversion").is_some());
     assert!(tags(&run("arch == 'vax'")).get("appversion").is_none());
-    // A predicate that fails is no "no": the image is there, and the bake says what is missing.
-    run("package.nmae == 'x'").ends_with(21).tells("there is no `nmae` in `package`");
+    // A predicate that fails is no "no". It stops the bake before there is an image, and a mistake in it before anything.
+    let images = house.shelf("images");
+    run("base.tags.team == 'red'").ends_with(20).tells("environments.yaml:1:").tells("there is no `base.tags.team`");
+    run("package.nmae == 'x'").ends_with(2).tells("there is no `nmae` in `package`");
     run("arch ==").ends_with(2).tells("tag_artifacts");
+    assert_eq!(house.shelf("images"), images);
     house.assert_clean();
 }
 

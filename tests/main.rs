@@ -2,6 +2,7 @@
 
 mod baking;
 mod cancelled;
+mod environments;
 mod failing;
 mod house;
 mod isolation;

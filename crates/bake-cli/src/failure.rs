@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bake_core::PlanError;
 use bake_engine::{EngineError, Failure, JournalError};
 
 use crate::exit::Exit;
@@ -37,6 +38,18 @@ impl Advice {
         self.hint = hint;
         self
     }
+}
+
+/// Mistakes of an environment that makes no plan, all of them in one error: a line for each.
+pub(crate) fn refused(mistakes: &[PlanError]) -> Advice {
+    let lines = mistakes.iter().map(line).collect::<Vec<_>>().join("\n");
+    Advice::usage(lines).maybe_hint(mistakes.iter().find_map(PlanError::hint))
+}
+
+/// A mistake on one line, with its place and its cause.
+pub(crate) fn line(mistake: &PlanError) -> String {
+    let source = std::error::Error::source(mistake).map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{mistake}{source}")
 }
 
 impl std::fmt::Display for Advice {

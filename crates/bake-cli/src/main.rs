@@ -17,6 +17,7 @@ mod progress;
 mod report;
 mod signals;
 mod terminal;
+mod variables;
 
 use crate::exit::Exit;
 

@@ -1,15 +1,15 @@
 //! The built-in plugins: one readable list of what exists, and how an environment's choice is put together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use bake_config::{Built, Catalog, Environment, PluginInfo, PluginKind, Stage};
+use bake_config::{Built, Catalog, Environment, PluginInfo, PluginKind, Setting, Stage, Takes};
 use bake_core::{
-    BlockDevice, Cloud, Composition, DEFAULT_DESCRIPTION, DEFAULT_NAME, DEFAULT_TAGS, Finalizer, FinalizerUse,
-    Provisioner, Volumes,
+    BlockDevice, Cloud, Composition, DEFAULT_DESCRIPTION, DESCRIPTION, Finalizer, FinalizerUse, ImageName, Provisioner,
+    Volumes,
 };
 use bake_engine::Mutations;
+use finalizer_http::{HttpCalls, HttpPoke};
 use volume_linux::LinuxVolumes;
 
 use crate::places::Places;
@@ -18,48 +18,77 @@ use crate::places::Places;
 pub(crate) fn catalog() -> Catalog {
     Catalog::new(vec![
         cloud_local::INFO,
-        ec2(PluginKind::Cloud, "ec2", None, "Amazon EC2: AMIs, EBS volumes and snapshots"),
+        ec2(PluginInfo {
+            settings: &EC2,
+            ..unbuilt(PluginKind::Cloud, "ec2", "Amazon EC2: AMIs, EBS volumes and snapshots")
+        }),
         blockdevice_loop::INFO,
-        ec2(PluginKind::BlockDevice, "linux", None, "A volume attached to the instance that bake runs on"),
+        ec2(unbuilt(PluginKind::BlockDevice, "linux", "A volume attached to the instance that bake runs on")),
         volume_linux::INFO,
         provisioner_apt::INFO,
-        later(PluginKind::Provisioner, "yum", None, "Installs RPM packages with the root's own dnf or yum"),
+        unbuilt(PluginKind::Provisioner, "yum", "Installs RPM packages with the root's own dnf or yum"),
         finalizer_register::INFO,
-        ec2(PluginKind::Finalizer, "register_ebs_ami", Some(Stage::Register), "Registers an EBS-backed AMI"),
-        ec2(PluginKind::Finalizer, "register_s3_ami", Some(Stage::Register), "Registers an S3-backed AMI"),
+        ec2(PluginInfo {
+            settings: &REGISTER_EBS_AMI,
+            ..unbuilt_finalizer("register_ebs_ami", Stage::Register, "Registers an EBS-backed AMI")
+        }),
+        ec2(PluginInfo {
+            settings: &REGISTER_S3_AMI,
+            ..unbuilt_finalizer("register_s3_ami", Stage::Register, "Registers an S3-backed AMI")
+        }),
         finalizer_tag::INFO,
-        later(
-            PluginKind::Finalizer,
-            "distribute_images",
-            Some(Stage::Distribute),
-            "Copies images to regions and accounts",
-        ),
-        later(PluginKind::Finalizer, "asgard_poke", Some(Stage::Notify), "Tells Asgard that there is a new image"),
+        finalizer_distribute::INFO,
+        finalizer_http::HTTP_POKE,
+        finalizer_http::ASGARD_POKE,
     ])
 }
 
 /// A plugin that files may name, and that this version does not have yet.
-const fn later(kind: PluginKind, name: &'static str, stage: Option<Stage>, summary: &'static str) -> PluginInfo {
-    unbuilt(kind, name, stage, summary, "this version of bake does not have it yet")
+const fn unbuilt(kind: PluginKind, name: &'static str, summary: &'static str) -> PluginInfo {
+    let built = Built::No { how: "this version of bake does not have it yet" };
+    PluginInfo { kind, name, version: "", summary, stage: None, settings: &[], usual: &[], built }
+}
+
+const fn unbuilt_finalizer(name: &'static str, stage: Stage, summary: &'static str) -> PluginInfo {
+    PluginInfo { stage: Some(stage), ..unbuilt(PluginKind::Finalizer, name, summary) }
 }
 
 /// A plugin of the feature `ec2`: left out of a build without it, and in the others still to come.
-const fn ec2(kind: PluginKind, name: &'static str, stage: Option<Stage>, summary: &'static str) -> PluginInfo {
+fn ec2(info: PluginInfo) -> PluginInfo {
     match cfg!(feature = "ec2") {
-        true => later(kind, name, stage, summary),
-        false => unbuilt(kind, name, stage, summary, "build bake with its feature `ec2`"),
+        true => info,
+        false => PluginInfo { built: Built::No { how: "build bake with its feature `ec2`" }, ..info },
     }
 }
 
-const fn unbuilt(
-    kind: PluginKind,
-    name: &'static str,
-    stage: Option<Stage>,
-    summary: &'static str,
-    how: &'static str,
-) -> PluginInfo {
-    let built = Built::No { how };
-    PluginInfo { kind, name, version: "", summary, stage, settings: &[], built }
+/// Settings that environments may already hold, so that they are kept and checked until their plugins come.
+const EC2: [Setting; 2] = [
+    text("region", None, "The region to bake in; that of the instance if it is left out"),
+    text("base", None, "The base image to use when none is asked for, by name or id"),
+];
+
+const REGISTER_EBS_AMI: [Setting; 2] = [
+    text(ImageName::KEY, Some(EBS_NAME), "Template of the AMI's name"),
+    text(DESCRIPTION, Some(DEFAULT_DESCRIPTION), "Template of the description of AMI and snapshot"),
+];
+
+const REGISTER_S3_AMI: [Setting; 6] = [
+    text(ImageName::KEY, Some(S3_NAME), "Template of the AMI's name"),
+    text(DESCRIPTION, Some(DEFAULT_DESCRIPTION), "Template of the AMI's description"),
+    text("bucket", None, "The S3 bucket of the image's parts"),
+    text("cert", None, "File of the X.509 certificate that the image is signed with"),
+    text("privatekey", None, "File of its private key"),
+    text("ec2_user", None, "The account id that the image is signed for"),
+];
+
+/// The name that Aminator gives to EBS-backed AMIs.
+const EBS_NAME: &str =
+    "{{ package.name }}-{{ package.version }}-{{ package.release }}-{{ arch }}-{{ vars.suffix }}-ebs";
+/// The name that Aminator gives to S3-backed AMIs.
+const S3_NAME: &str = "{{ package.name }}-{{ package.version }}-{{ package.release }}-{{ arch }}-{{ vars.suffix }}-s3";
+
+const fn text(name: &'static str, default: Option<&'static str>, summary: &'static str) -> Setting {
+    Setting { name, takes: Takes::Text, default, summary }
 }
 
 /// What the command line says about plugins, over what the environment says.
@@ -97,7 +126,7 @@ pub(crate) fn compose(
         "apt" => Arc::new(provisioner_apt::Apt::build(&environment.provisioner.settings)?),
         other => bail!("the provisioner `{other}` is in the catalog only"),
     };
-    let finalizers = finalizers(environment, cloud.as_ref())?;
+    let finalizers = finalizers(environment, cloud.as_ref(), &finalizer_http::register(mutations))?;
     let composition = Composition { cloud, blockdevice, volume, provisioner, finalizers };
     composition.check().with_context(|| format!("the environment `{}` cannot work", environment.name))?;
     Ok(composition)
@@ -106,6 +135,7 @@ pub(crate) fn compose(
 /// Registers every kind of change that any built-in plugin makes, so that a run can be taken back whatever it used.
 pub(crate) fn register_all(places: &Places, mutations: &mut Mutations) -> anyhow::Result<()> {
     cloud_local::register(&cloud_local::Store::open(places.store())?, mutations);
+    finalizer_http::register(mutations);
     Ok(())
 }
 
@@ -120,53 +150,43 @@ fn cloud(environment: &Environment, places: &Places, mutations: &mut Mutations) 
     }
 }
 
-fn finalizers(environment: &Environment, cloud: &dyn Cloud) -> anyhow::Result<Vec<Vec<FinalizerUse>>> {
-    let finalizer = |plugin: &str| -> anyhow::Result<Arc<dyn Finalizer>> {
-        Ok(match plugin {
-            "register_image" => Arc::new(finalizer_register::RegisterImageFinalizer::new(cloud)?),
-            "tag_artifacts" => Arc::new(finalizer_tag::TagArtifacts::new(cloud)?),
-            other => bail!("the finalizer `{other}` is in the catalog only"),
-        })
-    };
+fn finalizers(
+    environment: &Environment,
+    cloud: &dyn Cloud,
+    calls: &HttpCalls,
+) -> anyhow::Result<Vec<Vec<FinalizerUse>>> {
     let place = |placed: &bake_config::FinalizerUse| -> anyhow::Result<FinalizerUse> {
+        let finalizer = finalizer(placed, cloud, calls)
+            .with_context(|| format!("{}: the finalizer `{}`", placed.origin, placed.name))?;
         Ok(FinalizerUse {
             name: placed.name.clone(),
-            finalizer: finalizer(&placed.plugin)?,
+            finalizer,
             optional: placed.optional,
             timeout: placed.timeout,
             retry: placed.retry,
-            when: placed.when.as_ref().map(|when| when.text.clone()),
+            conditions: placed.conditions.clone(),
             after: placed.after.iter().map(|after| after.text.clone()).collect(),
         })
     };
     environment.finalizer_set.groups.iter().map(|group| group.members.iter().map(place).collect()).collect()
 }
 
-/// The templates that an environment's finalizers bring along.
-#[derive(Debug)]
-pub(crate) struct Templates {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    pub(crate) tags: BTreeMap<String, String>,
-}
-
-/// Collects the templates of names and tags from the finalizer set; what no member says is as Aminator has it.
-pub(crate) fn templates(environment: &Environment) -> Templates {
-    let members = || environment.finalizer_set.members();
-    let text = |name: &str| {
-        members()
-            .filter(|member| member.stage == Stage::Register)
-            .find_map(|member| member.settings.get(name)?.as_text())
-    };
-    let default_tags = DEFAULT_TAGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let own_tags = members().filter_map(|member| member.settings.get("tags")?.as_table()).flat_map(|table| {
-        table.iter().filter_map(|(key, entry)| Some((key.to_owned(), entry.node.as_text()?.to_owned())))
-    });
-    Templates {
-        name: text("image_name").unwrap_or(DEFAULT_NAME).to_owned(),
-        description: text("description").unwrap_or(DEFAULT_DESCRIPTION).to_owned(),
-        tags: default_tags.chain(own_tags).collect(),
-    }
+fn finalizer(
+    placed: &bake_config::FinalizerUse,
+    cloud: &dyn Cloud,
+    calls: &HttpCalls,
+) -> anyhow::Result<Arc<dyn Finalizer>> {
+    let settings = &placed.settings;
+    Ok(match placed.plugin.as_str() {
+        "register_image" => {
+            Arc::new(finalizer_register::RegisterImageFinalizer::new(cloud, &placed.name, settings.parse()?)?)
+        }
+        "http_poke" => Arc::new(HttpPoke::new(&placed.name, settings.parse()?, calls)?),
+        "asgard_poke" => Arc::new(HttpPoke::asgard(&placed.name, settings.parse()?, calls)?),
+        "distribute_images" => Arc::new(finalizer_distribute::DistributeImages::new(cloud, settings.parse()?)?),
+        "tag_artifacts" => Arc::new(finalizer_tag::TagArtifacts::new(cloud, settings.parse()?)?),
+        other => bail!("the finalizer `{other}` is in the catalog only"),
+    })
 }
 
 #[cfg(test)]
@@ -174,11 +194,15 @@ mod tests {
     use super::*;
     use bake_config::Layers;
 
-    /// One environment for each built plugin that none of the shipped ones names would have to be added here.
+    /// An environment with every built plugin that none of the shipped ones names.
+    const MORE: &str = "more: { extends: local_apt_linux, finalizer_set: [register_image, \
+                        distribute_images, http_poke: { url: 'http://h/' }, asgard_poke: { url: 'http://h/' }] }";
+
     #[test]
     fn every_built_plugin_of_the_catalog_can_be_put_together() {
         let shipped = include_str!("../../../environments.yaml");
-        let config = Layers::new().built_in(shipped).load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
+        let layers = Layers::new().built_in(shipped).file("environments.yaml", MORE);
+        let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
         let folder = tempfile::tempdir().unwrap();
         let places = Places::new(Some(folder.path().into()), Some(folder.path().into()));
         let mut tried = Vec::new();
@@ -207,6 +231,44 @@ mod tests {
                 "{kind} `{name}` was never put together"
             );
         }
+    }
+
+    /// The steps of a bake with this finalizer set, as a plan prints them.
+    fn plan(set: &str) -> serde_json::Value {
+        let text = format!("e: {{ extends: local_apt_linux, finalizer_set: {set} }}");
+        let layers = Layers::new().built_in(include_str!("../../../environments.yaml")).file("environments.yaml", text);
+        let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
+        let environment = config.environment("e").unwrap();
+        let places = Places::new(Some("/nowhere".into()), Some("/nowhere".into()));
+        let composition = compose(&environment, &Overrides::default(), &places, &mut Mutations::new()).unwrap();
+        let vars = crate::variables::variables(&environment, &Default::default());
+        let known = crate::variables::known(&vars, &environment, "run", jiff::Timestamp::UNIX_EPOCH).unwrap();
+        let request = bake_core::PackageRequest::parse(&["hello".to_owned()], None, "/".as_ref()).unwrap();
+        let (base, steps) = (bake_core::BaseQuery::default(), environment.steps.clone());
+        bake_core::Bake { composition, base, request, known, name: None, steps }.plan().unwrap().plan.describe()
+    }
+
+    #[test]
+    fn a_set_is_the_same_graph_flat_nested_or_with_after() {
+        let three = "register_image, register_image: { name: b, image_name: b-b }, register_image: { name: c, image_name: c-c }";
+        let flat = plan(&format!("[{three}, tag_artifacts, distribute_images: {{ regions: [there] }}]"));
+        assert_eq!(flat, plan(&format!("[[{three}], [tag_artifacts], [distribute_images: {{ regions: [there] }}]]")));
+        let after = "tag_artifacts: { after: [c, b, register_image] }, \
+                     distribute_images: { after: tag_artifacts, regions: [there] }";
+        assert_eq!(flat, plan(&format!("[{three}, {after}]")));
+        let steps = flat["steps"].as_object().unwrap();
+        assert!(
+            ["finalize/b/image", "finalize/tag_artifacts/c", "finalize/distribute_images/there/local"]
+                .iter()
+                .all(|step| steps.contains_key(*step))
+        );
+        assert_eq!(steps["finalize/c/image"]["after"], serde_json::json!([]), "nothing is between the three");
+    }
+
+    #[test]
+    fn amis_are_called_as_aminator_calls_them() {
+        assert_eq!(EBS_NAME, format!("{}-ebs", bake_core::DEFAULT_NAME));
+        assert_eq!(S3_NAME, format!("{}-s3", bake_core::DEFAULT_NAME));
     }
 
     #[test]

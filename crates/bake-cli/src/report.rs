@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use bake_core::{BakeHandles, Image, Package, PackageChanges, PackageRequest, Tags, Volume};
-use bake_engine::{Left, ResourceRecord, RunId, StepFailure, Verdict};
+use bake_core::{BakeHandles, Image, Package, PackageChanges, PackageRequest, Renamed, Tags, Volume};
+use bake_engine::{Left, ResourceRecord, RunId, SkipReason, StepFailure, Verdict};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -26,8 +26,14 @@ pub(crate) struct Report {
     pub(crate) elapsed_ms: u64,
     /// Images that exist now.
     pub(crate) images: Vec<Image>,
-    /// Tags of what was made.
+    /// What became of each image in each region that it was to be copied to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) copies: Vec<Copy>,
+    /// Tags of the images.
     pub(crate) tags: Tags,
+    /// Images that are not called what was wanted, because that was too long or not legal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) renamed: Vec<Renamed>,
     /// The requested packages as they are in the root now.
     pub(crate) packages: Vec<Package>,
     /// How many packages came, changed and went, against the base.
@@ -42,6 +48,29 @@ pub(crate) struct Report {
     /// How to go on with what is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advice: Option<String>,
+}
+
+/// An image and a region that it was to be copied to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Copy {
+    pub(crate) region: String,
+    /// The image's name within the bake.
+    pub(crate) image: String,
+    pub(crate) outcome: CopyOutcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CopyOutcome {
+    /// It is there.
+    Copied,
+    /// It was there already: this is where it was registered.
+    AlreadyThere,
+    Failed,
+    /// Nobody came to it: the image was not made, or the bake ended before.
+    NotTried,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -141,8 +170,9 @@ impl Report {
     ) -> anyhow::Result<Self> {
         let something_left = !ended.left.is_empty() || ended.images_outlived_the_bake();
         let Ended { outcome, left, images } = ended;
+        let copies = copies(about.handles, &outcome)?;
         let installed = outcome.output(about.handles.installed)?;
-        let identity = outcome.output(about.handles.identity)?;
+        let identity = outcome.output(about.handles.identity)?.unwrap_or_default();
         let how = Outcome::from(outcome.verdict);
         let unknown = unknown(&outcome);
         let exit = exit_of(how, something_left, !unknown.is_empty(), !outcome.warnings.is_empty());
@@ -154,7 +184,9 @@ impl Report {
             exit,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             images,
-            tags: identity.map(|identity| identity.tags).unwrap_or_default(),
+            copies,
+            tags: identity.image_tags(),
+            renamed: identity.renamed,
             package_changes: installed.as_ref().map(|installed| Changes::of(&installed.changes)).unwrap_or_default(),
             packages: installed.map(|installed| installed.requested).unwrap_or_default(),
             failures: outcome.failures.into_iter().map(Failure::from).collect(),
@@ -178,6 +210,9 @@ impl Report {
                     std::iter::once(format!("`{}` failed", one.step)).chain(one.error.clone()).collect();
                 text.push_str(&failure::describe(word, &chain, &one.details, one.hint.as_deref()));
             }
+        }
+        for Renamed { wanted, given, .. } in self.renamed.iter().filter(|_| !quiet) {
+            let _ = writeln!(text, "note: the image is called `{given}`: `{wanted}` is too long or not legal");
         }
         for unknown in &self.unknown {
             let _ = writeln!(text, "unknown: nobody can tell whether this happened: {unknown}");
@@ -261,6 +296,28 @@ impl Report {
         };
         write().with_context(|| format!("cannot write `{}`", path.display()))
     }
+}
+
+/// Tells what became of each copy. Its name among the images is its region and the image's own name.
+fn copies(handles: &BakeHandles, outcome: &bake_engine::Outcome) -> anyhow::Result<Vec<Copy>> {
+    let copy = |(name, &handle): (&String, &bake_engine::Handle<Image>)| -> anyhow::Result<Option<Copy>> {
+        let Some((region, image)) = name.split_once('/') else { return Ok(None) };
+        let made = outcome.output(handle)?;
+        let ends_so = |path: &str| path.ends_with(&format!("/{name}"));
+        let failed = outcome.failures.iter().chain(&outcome.warnings).any(|failure| ends_so(&failure.path));
+        let passed_over = |skipped: &bake_engine::Skipped| {
+            ends_so(&skipped.path) && matches!(skipped.reason, SkipReason::Condition(_))
+        };
+        let how = match &made {
+            Some(_) => CopyOutcome::Copied,
+            None if failed => CopyOutcome::Failed,
+            None if outcome.skipped.iter().any(passed_over) => CopyOutcome::AlreadyThere,
+            None => CopyOutcome::NotTried,
+        };
+        let (region, image) = (region.to_owned(), image.to_owned());
+        Ok(Some(Copy { region, image, outcome: how, id: made.map(|made| made.id.to_string()) }))
+    };
+    handles.images.iter().filter_map(|image| copy(image).transpose()).collect()
 }
 
 /// Lists operations of which nobody knows whether they happened, or whether it is written down that they did.

@@ -1,4 +1,7 @@
-use bake_config::{Built, PluginInfo};
+use std::fmt::Write as _;
+
+use bake_config::{Built, Catalog, PluginInfo, PluginKind};
+use bake_core::NAMES;
 
 use crate::cli::{Format, Output};
 use crate::failure::Advice;
@@ -10,12 +13,18 @@ use crate::terminal::print_line;
 pub(crate) struct PluginsArgs {
     /// Only this one
     name: Option<String>,
+    /// Write the reference of all plugins, settings and names in templates, as Markdown
+    #[arg(long, conflicts_with = "name")]
+    reference: bool,
     #[command(flatten)]
     output: Output,
 }
 
 pub(crate) fn run(arguments: PluginsArgs) -> anyhow::Result<()> {
     let catalog = plugins::catalog();
+    if arguments.reference {
+        return print_line(reference(&catalog).trim_end());
+    }
     let wanted = |info: &&PluginInfo| arguments.name.as_deref().is_none_or(|name| info.name == name);
     if let Some(name) = arguments.name.as_deref().filter(|_| !catalog.iter().any(|info| wanted(&info))) {
         let names: Vec<_> = catalog.iter().map(|info| info.name).collect();
@@ -33,17 +42,26 @@ pub(crate) fn run(arguments: PluginsArgs) -> anyhow::Result<()> {
 }
 
 fn print_text(info: &PluginInfo, settings: bool) -> anyhow::Result<()> {
-    let note = match info.built {
-        Built::Yes => String::new(),
-        Built::No { how } => format!(" ({how})"),
-    };
-    print_line(&format!("{:<12} {:<18} {}{note}", info.kind, info.name, info.summary))?;
-    for setting in info.settings.iter().filter(|_| settings) {
+    print_line(&format!("{} {}: {}{}", info.kind, info.name, info.summary, note(info)))?;
+    if !settings {
+        return Ok(());
+    }
+    for setting in info.settings {
         let default = setting.default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
         print_line(&format!("    {}: {}{default}", setting.name, setting.takes))?;
         print_line(&format!("        {}", setting.summary))?;
     }
+    for (key, value) in info.usual {
+        print_line(&format!("    {key}: {value} unless you say otherwise"))?;
+    }
     Ok(())
+}
+
+fn note(info: &PluginInfo) -> String {
+    match info.built {
+        Built::Yes => String::new(),
+        Built::No { how } => format!(" (not in this build: {how})"),
+    }
 }
 
 fn json(info: &PluginInfo) -> serde_json::Value {
@@ -56,8 +74,64 @@ fn json(info: &PluginInfo) -> serde_json::Value {
             })
         })
         .collect();
+    let usual: serde_json::Map<_, _> =
+        info.usual.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
     serde_json::json!({
         "kind": info.kind.key(), "name": info.name, "version": info.version, "summary": info.summary,
-        "stage": info.stage.map(|stage| stage.to_string()), "built": info.built == Built::Yes, "settings": settings,
+        "stage": info.stage.map(|stage| stage.to_string()), "built": info.built == Built::Yes, "settings": settings, "usual": usual,
     })
+}
+
+/// The reference of everything that environments may say, from what the code says of itself.
+fn reference(catalog: &Catalog) -> String {
+    let mut text = String::from(
+        "# Reference: plugins, settings, names in templates\n\nMade by `bake plugins --reference`; a test keeps it so. \
+         How environments are written: [environments](../design/0004-environments.md).\n",
+    );
+    for kind in PluginKind::ALL {
+        let _ = writeln!(text, "\n## {kind}");
+        catalog.plugins(kind).for_each(|info| text.push_str(&about(info)));
+    }
+    text.push_str("\n## Names in templates and predicates\n\n| name | known | what it is |\n|---|---|---|\n");
+    for name in NAMES {
+        let _ = writeln!(text, "| `{}` | {} | {} |", name.path, name.moment.words(), cell(name.summary));
+    }
+    text
+}
+
+fn about(info: &PluginInfo) -> String {
+    // Which plugins are in is a matter of the build; that one is still to come is not.
+    let missing = if info.version.is_empty() { " Not there yet." } else { "" };
+    let stage = info.stage.map(|stage| format!(" Stage: {stage}.")).unwrap_or_default();
+    let mut text = format!("\n### `{}`\n\n{}.{stage}{missing}\n", info.name, info.summary.trim_end_matches('.'));
+    if !info.settings.is_empty() {
+        text.push_str("\n| setting | takes | default | |\n|---|---|---|---|\n");
+    }
+    for setting in info.settings {
+        let default = setting.default.map(|default| format!("`{default}`")).unwrap_or_default();
+        let (takes, default, summary) = (cell(&setting.takes.to_string()), cell(&default), cell(setting.summary));
+        let _ = writeln!(text, "| `{}` | {takes} | {default} | {summary} |", setting.name);
+    }
+    if !info.usual.is_empty() {
+        let usual: Vec<_> = info.usual.iter().map(|(key, value)| format!("`{key}: {value}`")).collect();
+        let _ = writeln!(text, "\nUsual unless you say otherwise: {}.", usual.join(", "));
+    }
+    text
+}
+
+/// A text as the cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_what_the_code_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/plugins.md");
+        let (made, kept) = (reference(&plugins::catalog()), std::fs::read_to_string(path).unwrap_or_default());
+        assert!(made == kept, "run `bake plugins --reference >docs/reference/plugins.md`:\n{made}");
+    }
 }

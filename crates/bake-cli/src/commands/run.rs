@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use bake_config::Environment;
-use bake_core::{Bake, BaseQuery, Cloud, IdentityTemplates, OnFailure, PackageRequest, Planned, Region, to_take_back};
+use bake_config::{Environment, Origin, Text};
+use bake_core::{Bake, BaseQuery, Cloud, OnFailure, PackageRequest, Planned, Region, to_take_back};
 use bake_engine::{
     Cancel, Engine, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunSpec, Verdict,
 };
@@ -22,6 +22,7 @@ use crate::progress::{self, Watcher};
 use crate::report::{About, Ended, Leftover, Report};
 use crate::signals;
 use crate::terminal::print_line;
+use crate::variables::{self, VariableFlags};
 
 /// Bake packages into an image
 ///
@@ -44,12 +45,8 @@ pub(crate) struct RunArgs {
     /// Name of the image, or a template for it
     #[arg(short, long)]
     name: Option<String>,
-    /// Last part of the image's name; the time if it is left out
-    #[arg(short, long)]
-    suffix: Option<String>,
-    /// Who bakes, for the tag `creator`; the user if it is left out
-    #[arg(short, long)]
-    creator: Option<String>,
+    #[command(flatten)]
+    variables: VariableFlags,
     /// Region to bake in
     #[arg(short, long)]
     region: Option<String>,
@@ -95,7 +92,11 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let mut mutations = Mutations::new();
     let id = RunId::new(started);
     let bake = prepare(&arguments, &environment, request, &configuration.places, &mut mutations, &id, started)?;
-    let planned = bake.plan().map_err(|error| Advice::usage(format!("{:#}", anyhow::Error::new(error))))?;
+    let mistakes = bake.composition.mistakes(&bake.known, bake.name.as_ref());
+    if !mistakes.is_empty() {
+        return Err(failure::refused(&mistakes).into());
+    }
+    let planned = bake.plan().map_err(|mistake| failure::refused(&[mistake]))?;
     let handles = planned.handles.clone();
     let key = request_key(&bake, &environment, &configuration.places, arguments.partition);
     let _lock = configuration.places.lock_request(&key)?;
@@ -187,37 +188,19 @@ fn prepare(
     if arguments.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
         return Err(Advice::usage("the name after `--name` is empty").into());
     }
-    let identity = identity(arguments, environment, id, started);
-    identity.check().map_err(|error| Advice::usage(error.to_string()))?;
+    let variables = variables::variables(environment, &arguments.variables);
+    let known = variables::known(&variables, environment, id.as_str(), started)
+        .map_err(|error| Advice::usage(error.to_string()))?;
+    let name = arguments.name.clone().map(|text| Text { text, origin: Origin::named("--name") });
     let base = BaseQuery { wanted: arguments.base.clone(), region: arguments.region.as_deref().map(Region::from) };
-    Ok(Bake { composition, base, request, identity })
-}
-
-/// The templates of names and tags, with the values that are known now: built-in, then the environment's, then flags.
-fn identity(arguments: &RunArgs, environment: &Environment, id: &RunId, started: jiff::Timestamp) -> IdentityTemplates {
-    let user = ["SUDO_USER", "USER"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "root".into());
-    let built_in = [("suffix", started.strftime("%Y%m%d%H%M%S").to_string()), ("creator", user)];
-    let written = environment.vars.iter().map(|(name, var)| (name.as_str(), var.text.clone()));
-    let flags = [("suffix", &arguments.suffix), ("creator", &arguments.creator)];
-    let flags = flags.into_iter().filter_map(|(name, flag)| Some((name, flag.clone()?)));
-    let vars = built_in.into_iter().chain(written).chain(flags).map(|(name, value)| (name.to_owned(), value)).collect();
-    let templates = plugins::templates(environment);
-    IdentityTemplates {
-        name: arguments.name.clone().unwrap_or(templates.name),
-        description: templates.description,
-        tags: templates.tags,
-        vars,
-        environment: environment.name.clone(),
-        run: id.to_string(),
-        date: started.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
-    }
+    Ok(Bake { composition, base, request, known, name, steps: environment.steps.clone() })
 }
 
 /// What was asked for, as a hash: the same request of the same installation, whenever it is made and whoever makes it.
 fn request_key(bake: &Bake, environment: &Environment, places: &Places, partition: Option<u32>) -> String {
     let asked = serde_json::json!({
-        "environment": environment.to_json(), "packages": bake.request, "base": bake.base, "name": bake.identity.name,
-        "partition": partition, "journal": places.journal(),
+        "environment": environment.to_json(), "packages": bake.request, "base": bake.base,
+        "name": bake.name.as_ref().map(|name| &name.text), "partition": partition, "journal": places.journal(),
     });
     let digest = Sha256::digest(asked.to_string().as_bytes());
     digest[..10].iter().map(|byte| format!("{byte:02x}")).collect()
