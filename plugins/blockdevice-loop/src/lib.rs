@@ -17,6 +17,7 @@ pub const INFO: PluginInfo = PluginInfo {
     summary: "Bakes on a disk file, mapped by a loop device inside the sandbox",
     stage: None,
     settings: &[],
+    usual: &[],
     built: Built::Yes,
 };
 

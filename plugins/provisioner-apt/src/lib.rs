@@ -56,6 +56,7 @@ pub const INFO: PluginInfo = PluginInfo {
             summary: "How long one run of apt-get may take",
         },
     ],
+    usual: &[],
     built: Built::Yes,
 };
 

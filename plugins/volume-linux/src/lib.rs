@@ -40,6 +40,7 @@ pub const INFO: PluginInfo = PluginInfo {
             summary: "File of the host that names its name servers; shown to programs in the root, never kept in the image",
         },
     ],
+    usual: &[],
     built: Built::Yes,
 };
 
