@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{base, env, image, plugins, run, runs};
+use crate::commands::{base, env, image, plan, plugins, run, runs};
 
 /// Turn a base image and packages into images
 ///
@@ -24,6 +24,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::RunArgs),
+    Plan(plan::PlanArgs),
+    Apply(plan::ApplyArgs),
     #[command(subcommand)]
     Base(base::BaseCommand),
     #[command(subcommand)]
@@ -32,6 +34,7 @@ pub(crate) enum Command {
     Env(env::EnvCommand),
     Runs(runs::RunsArgs),
     Show(runs::ShowArgs),
+    Cancel(runs::CancelArgs),
     Teardown(runs::TeardownArgs),
     Plugins(plugins::PluginsArgs),
 }
@@ -127,7 +130,7 @@ mod tests {
 
     fn packages(words: &[&str]) -> Vec<String> {
         match parse(words).command {
-            Command::Run(run) => run.packages,
+            Command::Run(run) => run.asked.packages,
             other => panic!("{other:?}"),
         }
     }

@@ -1,6 +1,6 @@
 //! Reading the layers of configuration, from what ships with the program to what stands on the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bake_config::{Config, Environment, Layers, Origin};
@@ -25,10 +25,15 @@ pub(crate) struct Configuration {
 impl Configuration {
     /// Reads all layers. Every mistake in any of them is in the one error that comes back.
     pub(crate) fn load(global: &Global) -> anyhow::Result<Self> {
+        Self::load_from(global, &std::env::current_dir().context("cannot tell the working directory")?)
+    }
+
+    /// The same, as it is read from another folder.
+    pub(crate) fn load_from(global: &Global, folder: &Path) -> anyhow::Result<Self> {
         let files = bake_config::find_files(&bake_config::Places {
             system: SYSTEM_FOLDER.into(),
             user: own_folder(),
-            working_directory: std::env::current_dir().context("cannot tell the working directory")?,
+            working_directory: folder.to_owned(),
             explicit: global.config.clone(),
         });
         let variables =

@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     CancelledWithLeftovers = 31,
     /// Cancelled, and the outcome of an operation is unknown.
     CancelledUnknown = 32,
+    /// An earlier run of the same request is unfinished.
+    Unfinished = 73,
     /// The journal cannot be written.
     Journal = 74,
     /// The same request is running now.

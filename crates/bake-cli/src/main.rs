@@ -6,13 +6,16 @@
 // Both panic when nobody reads: everything is said by `terminal`, which does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod asked;
 mod cli;
 mod commands;
 mod configuration;
+mod execution;
 mod exit;
 mod failure;
 mod places;
 mod plugins;
+mod preparation;
 mod progress;
 mod report;
 mod signals;

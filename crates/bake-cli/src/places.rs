@@ -1,10 +1,11 @@
 //! Where `bake` keeps things on this machine.
 
 use std::fs::{File, TryLockError};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bake_engine::Journal;
+use bake_engine::{Journal, RunId};
 
 use crate::exit::Exit;
 use crate::failure::Advice;
@@ -16,6 +17,12 @@ pub(crate) struct Places {
     state: PathBuf,
     /// Locks of what runs now; empty after a boot.
     runtime: PathBuf,
+}
+
+/// The process that carries out a request.
+pub(crate) struct Holder {
+    pub(crate) process: i32,
+    pub(crate) run: String,
 }
 
 impl Places {
@@ -50,18 +57,46 @@ impl Places {
         self.state.join("logs").join(run)
     }
 
-    /// Refuses to carry out the same request twice at once. The lock goes with the process, however that ends.
-    pub(crate) fn lock_request(&self, request_key: &str) -> anyhow::Result<File> {
+    /// Refuses to carry out the same request twice at once. The lock goes with the process, however that ends; the file says
+    /// which process holds it, and for which run.
+    pub(crate) fn lock_request(&self, request_key: &str, run: &RunId) -> anyhow::Result<File> {
         let path = self.request_lock(request_key);
-        let file = File::create(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot make `{}`", path.display()))?;
         match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => {
-                let advice = Advice::of(Exit::Running, "the same request is being carried out right now");
-                Err(advice.hint("`bake runs` lists it").into())
+            Ok(()) => {
+                let holder = format!("{} {run}\n", std::process::id());
+                file.set_len(0)
+                    .and_then(|()| file.write_all(holder.as_bytes()))
+                    .with_context(|| format!("cannot write `{}`", path.display()))?;
+                Ok(file)
             }
+            Err(TryLockError::WouldBlock) => Err(self.running(request_key).into()),
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock `{}`", path.display())),
         }
+    }
+
+    fn running(&self, request_key: &str) -> Advice {
+        let Some(Holder { process, run }) = self.holder(request_key) else {
+            return Advice::of(Exit::Running, "the same request is being carried out right now")
+                .hint("`bake runs` lists it");
+        };
+        let message = format!("the same request is being carried out right now, by run {run} in process {process}");
+        Advice::of(Exit::Running, message).hint(format!("wait for it, or stop it with `bake cancel {run}`"))
+    }
+
+    /// Tells who carries out a request right now.
+    pub(crate) fn holder(&self, request_key: &str) -> Option<Holder> {
+        if !self.is_locked(request_key) {
+            return None;
+        }
+        let text = std::fs::read_to_string(self.request_lock(request_key)).ok()?;
+        let (process, run) = text.trim_end().split_once(' ')?;
+        Some(Holder { process: process.parse().ok()?, run: run.to_owned() })
     }
 
     /// Tells whether a request is being carried out right now. Somebody else's rights may hide that: then it says no.

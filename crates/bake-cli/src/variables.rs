@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use bake_config::{Environment, Origin, Text};
 use bake_core::{Known, TemplateError};
+use serde::{Deserialize, Serialize};
 
 /// The default of `suffix`: the time, to the second, since two bakes in one minute are nothing special.
 const SUFFIX: &str = "{{ date | strftime('%Y%m%d%H%M%S') }}";
 
 /// What the command line says about variables.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 pub(crate) struct VariableFlags {
     /// Last part of the image's name; the time if it is left out
     #[arg(short, long)]

@@ -2,7 +2,7 @@
 //!
 //! [`Bake::plan`] reads as the recipe it is. It touches nothing: the same plan is printed, drawn or run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::plugin::{
     pointer,
 };
 use crate::{
-    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Sealed, Snapshot, Volume,
+    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Region, Sealed, Snapshot,
+    Tags, Volume,
 };
 
 /// The plugins of one environment, put together and known to fit.
@@ -168,8 +169,8 @@ pub fn to_take_back(verdict: Verdict, images: &[Image], on_failure: OnFailure) -
 impl Bake {
     /// Turns the bake into a graph of steps.
     pub fn plan(&self) -> Result<Planned, PlanError> {
-        let identity = self.composition.identity(&self.known, self.name.as_ref());
-        if let Some(mistake) = identity.check().into_iter().next() {
+        let names = self.composition.identity(&self.known, self.name.as_ref());
+        if let Some(mistake) = names.check().into_iter().next() {
             return Err(mistake);
         }
         let mut plan = Plan::new();
@@ -180,16 +181,42 @@ impl Bake {
         let identity = steps
             .step("identity")
             .needs((base, installed))
-            .run(identity, async |identity, cx, (base, installed)| identity.render(&cx, &base, &installed));
-        let snapshot = self.wants_snapshot().then(|| self.take_snapshot(&mut steps, sealed, identity)).transpose()?;
+            .run(names.clone(), async |names, cx, (base, installed)| names.render(&cx, &base, &installed));
+        let copy_tags = self.copy_tags(&mut steps, &names, (base, installed, identity));
+        let snapshot = match self.wants_snapshot() {
+            true => Some(self.take_snapshot(&mut steps, sealed, identity, copy_tags.values().copied().collect())?),
+            false => None,
+        };
 
         let known = Arc::new(self.known.clone());
         let (images, place) = (Images::new(), String::new());
-        let mut handles = BakeHandles { base, installed, identity, snapshot, images, place, known };
+        let mut handles = BakeHandles { base, installed, identity, snapshot, images, place, known, copy_tags };
         self.finalize(&mut steps, &mut handles)?;
         self.lay_on_steps(&mut plan)?;
         plan.check().map_err(|errors| PlanError::Graph(errors.to_string()))?;
         Ok(Planned { plan, handles })
+    }
+
+    /// The tags of copies, a step for each region, so that a bake that is resumed can go to one region more.
+    fn copy_tags(
+        &self,
+        steps: &mut Steps<'_>,
+        names: &IdentityPlan,
+        from: (Handle<BaseImage>, Handle<Installed>, Handle<Identity>),
+    ) -> BTreeMap<Region, Handle<Tags>> {
+        let finalizers = self.composition.finalizers.iter().flatten();
+        let regions: BTreeSet<Region> = finalizers.flat_map(|placed| placed.finalizer.regions()).collect();
+        let mut steps = steps.under("identity");
+        let mut tags_in = |region: &Region| {
+            let state = (names.clone(), region.clone());
+            steps.step(region.as_str()).needs(from).run(
+                state,
+                async |(names, region), _, (base, installed, identity)| {
+                    names.copy_tags(&region, (&base, &installed, &identity))
+                },
+            )
+        };
+        regions.iter().map(|region| (region.clone(), tags_in(region))).collect()
     }
 
     fn lay_on_steps(&self, plan: &mut Plan) -> Result<(), PlanError> {
@@ -241,6 +268,7 @@ impl Bake {
         steps: &mut Steps<'_>,
         sealed: Handle<Sealed>,
         identity: Handle<Identity>,
+        copy_tags: Vec<Handle<Tags>>,
     ) -> Result<Handle<Snapshot>, PlanError> {
         let cloud = &self.composition.cloud;
         let kind = cloud.kinds().snapshot.as_ref().ok_or_else(|| PlanError::MissingKind {
@@ -248,10 +276,9 @@ impl Bake {
             cloud: cloud.name().into(),
             kind: "snapshots",
         })?;
-        Ok(steps.step("snapshot").needs((sealed, identity)).mutate(kind, |(sealed, identity)| CreateSnapshot {
-            volume: sealed.volume,
-            region: sealed.region,
-            description: identity.description,
+        // The tags of copies are needed although they are not looked at: what cannot be tagged is not made.
+        Ok(steps.step("snapshot").needs((sealed, identity, copy_tags)).mutate(kind, |(sealed, identity, _)| {
+            CreateSnapshot { volume: sealed.volume, region: sealed.region, description: identity.description }
         }))
     }
 

@@ -60,7 +60,6 @@ pub(crate) fn decide(finalizer: &str, conditions: &[Condition], values: &Value) 
 pub(crate) struct IdentityPlan {
     known: Arc<Known>,
     parts: Arc<[Part]>,
-    regions: Arc<BTreeSet<Region>>,
 }
 
 /// One finalizer's share.
@@ -84,8 +83,7 @@ impl IdentityPlan {
             conditions: placed.conditions.clone(),
             templates: with_name(placed.finalizer.templates(), name),
         });
-        let regions = finalizers.flat_map(|placed| placed.finalizer.regions()).collect();
-        Self { known, parts: parts.collect(), regions: Arc::new(regions) }
+        Self { known, parts: parts.collect() }
     }
 
     /// Finds what is wrong with any text whatever its values will be: all mistakes there are.
@@ -108,11 +106,6 @@ impl IdentityPlan {
             }
             let rendered = part.render(&values.to_value(), &mut identity.renamed)?;
             identity.finalizers.insert(part.name.clone(), rendered);
-            for region in self.regions.iter() {
-                let there = values.clone().in_region(region).to_value();
-                let tags = part.tags("copies", &part.templates.copy_tags, &there)?;
-                identity.copies.entry(region.clone()).or_default().extend(tags);
-            }
         }
         identity.description = self.description(&identity, &values)?;
         self.refuse_equal_names(&identity)?;
@@ -122,6 +115,18 @@ impl IdentityPlan {
             ));
         }
         Ok(identity)
+    }
+
+    /// Renders the tags of copies in one region: those that all finalizers want that run.
+    pub(crate) fn copy_tags(
+        &self,
+        region: &Region,
+        (base, installed, identity): (&BaseImage, &Installed, &Identity),
+    ) -> StepResult<Tags> {
+        let values = self.known.provisioned(base, installed).in_region(region).to_value();
+        let running = self.parts.iter().filter(|part| identity.finalizers.contains_key(&part.name));
+        let tags = running.map(|part| part.tags("copies", &part.templates.copy_tags, &values));
+        Ok(tags.collect::<StepResult<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// The snapshot's description is that of the first image that is made of it.

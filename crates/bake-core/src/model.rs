@@ -281,8 +281,6 @@ pub struct Identity {
     pub runs: BTreeMap<String, bool>,
     /// What was rendered for each finalizer that runs, by its name in the set.
     pub finalizers: BTreeMap<String, Rendered>,
-    /// Tags of the copies that go to each region.
-    pub copies: BTreeMap<Region, Tags>,
     /// Names that are not what was wanted, because that was too long or not legal.
     pub renamed: Vec<Renamed>,
 }

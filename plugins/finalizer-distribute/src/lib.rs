@@ -116,10 +116,11 @@ impl Finalizer for DistributeImages {
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         let mut copies = Images::new();
         for region in &self.regions {
+            let copy_tags = bake.copy_tags(region)?;
             let mut steps = steps.under(region.as_str());
             for (name, &image) in &bake.images {
                 let (target, elsewhere) = (region.clone(), region.clone());
-                let step = steps.step(name).needs((image, bake.copy_tags(region))).slot(Slot::LocalIo).when(
+                let step = steps.step(name).needs((image, copy_tags)).slot(Slot::LocalIo).when(
                     &format!("the image is not in `{region}` already"),
                     image,
                     move |image: Image| Ok(image.region != elsewhere),

@@ -3,6 +3,7 @@
 pub(crate) mod base;
 pub(crate) mod env;
 pub(crate) mod image;
+pub(crate) mod plan;
 pub(crate) mod plugins;
 pub(crate) mod run;
 pub(crate) mod runs;
@@ -17,11 +18,14 @@ pub(crate) async fn run(cli: Cli) -> Exit {
     let done = |()| Exit::Done;
     let result = match command {
         Command::Run(arguments) => run::run(&global, arguments).await,
+        Command::Plan(arguments) => plan::plan(&global, arguments).await.map(done),
+        Command::Apply(arguments) => plan::apply(&global, arguments).await,
         Command::Base(command) => base::run(&global, command).await.map(done),
         Command::Image(command) => image::run(&global, command).await.map(done),
         Command::Env(command) => env::run(&global, command).map(done),
         Command::Runs(arguments) => runs::list(&global, arguments).map(done),
         Command::Show(arguments) => runs::show(&global, arguments).map(done),
+        Command::Cancel(arguments) => runs::cancel(&global, arguments).map(done),
         Command::Teardown(arguments) => runs::teardown(&global, arguments).await,
         Command::Plugins(arguments) => plugins::run(arguments).map(done),
     };

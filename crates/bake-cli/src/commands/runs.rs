@@ -38,6 +38,16 @@ pub(crate) struct TeardownArgs {
     run: RunId,
 }
 
+/// Stop a run that another `bake` carries out now
+///
+/// The same as Ctrl-C there: nothing new is begun, and what was made is taken back. Asked a second time it leaves things as they
+/// are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// The run
+    run: RunId,
+}
+
 pub(crate) fn list(global: &Global, arguments: RunsArgs) -> anyhow::Result<()> {
     let places = Configuration::load(global)?.places;
     if !places.journal().exists() {
@@ -105,6 +115,28 @@ pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Tells the process that carries out a run to stop. Whether it did is for that process to say.
+pub(crate) fn cancel(global: &Global, arguments: CancelArgs) -> anyhow::Result<()> {
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let CancelArgs { run } = arguments;
+    let places = Configuration::load(global)?.places;
+    let record = places.journal().exists().then(|| Journal::read_only(&places.journal())?.run(&run)).transpose()?;
+    let record = record.flatten().ok_or_else(|| unknown_run(&run))?;
+    let idle =
+        || Advice::usage(format!("nobody carries out the run `{run}` now")).hint("`bake runs` says how it ended");
+    let holder = || places.holder(&record.request_key).filter(|holder| holder.run == run.as_str());
+    let process = holder().and_then(|holder| Pid::from_raw(holder.process)).ok_or_else(idle)?;
+    let handle = pidfd_open(process, PidfdFlags::empty()).map_err(|_| idle())?;
+    // Only now is it sure that the number was not given to another process in between.
+    if holder().is_none() {
+        return Err(idle().into());
+    }
+    pidfd_send_signal(&handle, Signal::TERM)
+        .with_context(|| format!("cannot signal process {}", process.as_raw_nonzero()))?;
+    tell(&format!("told process {} to stop the run {run}\n", process.as_raw_nonzero()));
+    Ok(())
+}
+
 /// Takes a run back from the journal alone: its environment may have changed or be gone.
 pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow::Result<Exit> {
     let places = Configuration::load(global)?.places;
@@ -114,7 +146,7 @@ pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow
     places.make()?;
     let journal = places.open_journal()?;
     let run = journal.run(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
-    let _lock = places.lock_request(&run.request_key)?;
+    let _lock = places.lock_request(&run.request_key, &run.id)?;
     let cancel = Cancel::new();
     crate::signals::watch(&cancel).context("cannot listen to signals")?;
     let engine = Engine::new(journal, Arc::new(mutations(&places)?), EngineOptions::default(), EventSink::none());

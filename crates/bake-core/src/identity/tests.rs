@@ -33,8 +33,7 @@ fn tags(tags: &[(&str, &str)]) -> TagTemplates {
 }
 
 fn plan(parts: Vec<Part>) -> IdentityPlan {
-    let regions = ["eu-west-1", "us-east-1"].map(Region::new).into();
-    IdentityPlan { known: Arc::new(known()), parts: parts.into(), regions: Arc::new(regions) }
+    IdentityPlan { known: Arc::new(known()), parts: parts.into() }
 }
 
 fn base() -> BaseImage {
@@ -127,12 +126,13 @@ fn tags_are_rendered_for_what_they_are_for() {
         copy_tags: tags(&[("where", "{{ region }}"), ("from", "{{ base.region }}")]),
         ..Templates::default()
     };
-    let identity = render(vec![part("tag", templates)]).unwrap();
+    let package = installed(Package::from_debian("helloworld", "2.0-3", "amd64"));
+    let plan = plan(vec![part("tag", templates)]);
+    let identity = plan.render(&StepContext::detached("identity", &Cancel::new()), &base(), &package).unwrap();
     assert_eq!(identity.finalizers["tag"].tags[Rendered::SNAPSHOT], [("Team".into(), "red".into())].into());
     assert_eq!(identity.image_tags(), [("team".into(), "ann".into()), ("where".into(), "here".into())].into());
-    let copy = &identity.copies[&Region::new("eu-west-1")];
+    let copy = plan.copy_tags(&Region::new("eu-west-1"), (&base(), &package, &identity)).unwrap();
     assert_eq!((copy["where"].as_str(), copy["from"].as_str()), ("eu-west-1", "here"));
-    assert_eq!(identity.copies.len(), 2);
 }
 
 #[test]

@@ -23,6 +23,14 @@ pub enum PlanError {
         /// Which one.
         finalizer: String,
     },
+    /// A finalizer copies to a region, and its `regions` did not say so.
+    #[error("the finalizer `{finalizer}` copies to `{region}` and did not declare it")]
+    UndeclaredRegion {
+        /// Which one.
+        finalizer: String,
+        /// Where to.
+        region: Region,
+    },
     /// A cloud cannot do what a finalizer is for.
     #[error("the finalizer `{finalizer}` cannot work with the cloud `{cloud}`, which has no {kind}")]
     MissingKind {
@@ -89,6 +97,7 @@ impl PlanError {
             Self::Template { .. } => Some("`bake env vars` lists what templates may name".into()),
             Self::UnknownStep { known, .. } => Some(format!("the steps are: {}", known.join(", "))),
             Self::UndeclaredSnapshot { .. }
+            | Self::UndeclaredRegion { .. }
             | Self::MissingKind { .. }
             | Self::Unsupported { .. }
             | Self::Tag { .. }
@@ -170,6 +179,7 @@ pub struct BakeHandles {
     /// The name of the finalizer that is being planned.
     pub(crate) place: String,
     pub(crate) known: Arc<Known>,
+    pub(crate) copy_tags: BTreeMap<Region, Handle<Tags>>,
 }
 
 impl BakeHandles {
@@ -199,8 +209,11 @@ impl BakeHandles {
     }
 
     /// Promises the tags that the set gives to copies in a region, one of this finalizer's [`Finalizer::regions`].
-    pub fn copy_tags(&self, region: &Region) -> At<Tags> {
-        self.identity.at(pointer(&["copies", region.as_str()]))
+    pub fn copy_tags(&self, region: &Region) -> Result<Handle<Tags>, PlanError> {
+        self.copy_tags
+            .get(region)
+            .copied()
+            .ok_or_else(|| PlanError::UndeclaredRegion { finalizer: self.place.clone(), region: region.clone() })
     }
 
     /// Adds a step, `fill in`, that renders texts over all that is known once there are images. `image` is the one that is
