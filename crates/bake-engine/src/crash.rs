@@ -10,12 +10,14 @@
 //! | `accepted` | when the ids are durable |
 //! | `settled` | when it is ready and `done` is not durable |
 //! | `done` | when `done` is durable |
+//! | `retry` | when it has waited for its next try, which is durable |
 //! | `close` | before the live values of a scope are closed (the path is the scope's) |
 //! | `closed` | when they are closed, and the scope is not durable |
 //! | `undo` | before it is taken back |
 //! | `undone` | when it was taken back, and that is not durable |
 //!
-//! Local work passes `start`, `settled` and `done`.
+//! Local work passes `start`, `settled` and `done`. The run as a whole has points of its own, under the path `run`:
+//! `begun` or `resumed` when that is durable and no step was started; `ended` when all steps have; `closed`.
 
 use std::sync::OnceLock;
 

@@ -41,6 +41,15 @@ pub enum EventKind {
         /// Paths of all steps, in the order of the plan.
         steps: Vec<String>,
     },
+    /// The run goes on, perhaps in another process. Numbers of events go on, too.
+    RunResumed {
+        /// What it bakes, for people.
+        title: String,
+        /// Paths of all steps, in the order of the plan.
+        steps: Vec<String>,
+        /// Paths of those that had ended before. They are not told of again.
+        ended: Vec<String>,
+    },
     /// A try of a step began.
     StepStarted,
     /// A step says how far it is.

@@ -46,7 +46,8 @@ pub mod wait;
 pub use cancel::Cancel;
 pub use context::StepContext;
 pub use engine::{
-    Engine, EngineError, EngineOptions, Left, Outcome, RunSpec, Skipped, StepFailure, Undo, UnknownOperation, Unsaved,
+    Engine, EngineError, EngineOptions, Left, Outcome, PlanDifference, RunSpec, Skipped, StepFailure, Undo,
+    UnknownOperation, Unsaved,
 };
 pub use error::{Class, Classify, Failure, StepError, StepResult};
 pub use event::{Event, EventKind, EventSink, EventStream, SkipReason, StepState, Verdict};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Class;
 use crate::id::random;
 
@@ -45,6 +47,33 @@ impl Retry {
     }
 }
 
+/// What a step waits for, and how often it failed before: what the journal keeps of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RetryState {
+    pub(crate) class: Class,
+    pub(crate) delay_ms: u64,
+    pub(crate) not_before: jiff::Timestamp,
+    failures: u32,
+    throttles: u32,
+}
+
+impl RetryState {
+    /// Returns how long there is still to wait. A clock that was put back does not make that longer than it was.
+    pub(crate) fn remaining(&self, now: jiff::Timestamp) -> Duration {
+        let until_due = Duration::try_from(self.not_before.duration_since(now)).unwrap_or(Duration::ZERO);
+        until_due.min(Duration::from_millis(self.delay_ms))
+    }
+
+    /// Returns the same with the rest of the wait.
+    pub(crate) fn cut(self, remaining: Duration) -> RetryState {
+        RetryState { delay_ms: millis(remaining), ..self }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Counts the failures of one step.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -56,6 +85,17 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(retry: Retry) -> Backoff {
         Backoff { retry, failures: 0, throttles: 0 }
+    }
+
+    /// Goes on counting where another process ended.
+    pub(crate) fn resumed(retry: Retry, before: &RetryState) -> Backoff {
+        Backoff { retry, failures: before.failures, throttles: before.throttles }
+    }
+
+    /// Returns what the journal keeps of a wait that begins now.
+    pub(crate) fn state(&self, class: Class, delay: Duration) -> RetryState {
+        let not_before = jiff::Timestamp::now().saturating_add(delay).unwrap_or(jiff::Timestamp::MAX);
+        RetryState { class, delay_ms: millis(delay), not_before, failures: self.failures, throttles: self.throttles }
     }
 
     /// Returns how long to wait before the next try, or `None` if there should be none.
@@ -104,6 +144,29 @@ mod tests {
             assert!(Backoff::new(Retry::default()).after(class).is_none());
         }
         assert!(Backoff::new(Retry::never()).after(Class::InUse).is_none());
+    }
+
+    #[test]
+    fn a_wait_goes_on_with_what_is_left_of_it_and_no_clock_makes_it_longer() {
+        let hour = Duration::from_secs(3600);
+        let state = Backoff::new(Retry::default()).state(Class::Transient, hour);
+        let begun = state.not_before - hour;
+        assert_eq!(state.remaining(begun), hour);
+        assert_eq!(state.remaining(begun + Duration::from_secs(600)), Duration::from_secs(3000));
+        assert_eq!(state.remaining(begun + 2 * hour), Duration::ZERO);
+        assert_eq!(state.remaining(begun - 1000 * hour), hour, "the clock was put back");
+        let cut = state.cut(Duration::from_secs(60));
+        assert_eq!(cut.remaining(begun - 1000 * hour), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn tries_are_counted_across_processes() {
+        let retry = Retry::attempts(3);
+        let mut first = Backoff::new(retry);
+        let delay = first.after(Class::Transient).unwrap();
+        let mut second = Backoff::resumed(retry, &first.state(Class::Transient, delay));
+        assert!(second.after(Class::Transient).is_some());
+        assert!(second.after(Class::Transient).is_none());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The engine: runs plans, takes runs back.
 
+mod compare;
 mod mutate;
 mod outcome;
+mod past;
+mod resume;
 mod schedule;
 mod step;
 mod undo;
@@ -11,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cancel::Cancel;
+use crate::crash;
 use crate::event::{EventKind, EventSink, Verdict};
 use crate::id::RunId;
 use crate::journal::{Journal, JournalError, Record, RunLog, RunRow, Told};
@@ -18,9 +22,11 @@ use crate::mutation::Mutations;
 use crate::plan::{Plan, PlanErrors, Work};
 use crate::slot::{SlotLimits, Slots};
 
+pub use compare::PlanDifference;
 pub use outcome::{Outcome, Skipped, StepFailure, UnknownOperation, Unsaved};
 pub use undo::{Left, Undo};
 
+use past::Past;
 use schedule::Schedule;
 
 /// What can be set about an engine.
@@ -82,9 +88,28 @@ pub enum EngineError {
     /// There is no run of that name.
     #[error("there is no run `{0}`")]
     NoSuchRun(RunId),
+    /// The run was begun by a version of this program that kept less than it takes to go on.
+    #[error("the run `{run}` was begun by an older version of this program, and can only be taken back")]
+    TooOld {
+        /// The run.
+        run: RunId,
+    },
+    /// The plan is not the one that the run began with, in something that is done already.
+    #[error("the plan is not the one that the run `{run}` began with: {}", list(.differences))]
+    PlanChanged {
+        /// The run.
+        run: RunId,
+        /// What differs.
+        differences: Vec<PlanDifference>,
+    },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+fn list(differences: &[PlanDifference]) -> String {
+    let texts: Vec<_> = differences.iter().map(PlanDifference::to_string).collect();
+    texts.join("; ")
 }
 
 /// Runs plans with a journal, and takes back what they made.
@@ -114,13 +139,12 @@ impl Engine {
         if self.journal.run(&run.id)?.is_some() {
             return Err(EngineError::RunExists(run.id));
         }
-        let log = self.log(&run.id)?;
-        log.write(vec![run_record(&plan, &run)], vec![run_started(&plan, &run)]).await?;
-        let schedule = Schedule::new(plan, graph, Arc::clone(&log), cancel, Arc::clone(&self.slots));
-        let outcome = schedule.run().await;
-        // A poisoned journal is in the outcome already.
-        let _poisoned = log.flush().await;
-        Ok(outcome)
+        let log = self.log(&run.id);
+        log.begin(run_row(&plan, &run), run_started(&plan, &run)).await?;
+        crash::point("run", "begun");
+        let past = Past::none(plan.nodes.len());
+        let schedule = Schedule::new(plan, graph, past.steps, Arc::clone(&log), cancel, Arc::clone(&self.slots));
+        Ok(finish(schedule, &log).await)
     }
 
     /// Takes back what a run made: newest first, from the journal alone, without stopping half way.
@@ -131,24 +155,30 @@ impl Engine {
         if self.journal.run(run)?.is_none() {
             return Err(EngineError::NoSuchRun(run.clone()));
         }
-        let log = self.log(run)?;
+        let log = self.log(run);
         // The last notes of the run say what was not made after all. A journal that cannot be written can still be read,
         // and undoing twice is harmless: a full disk is no reason to leave things behind.
+        let _poisoned = log.open().await;
         let _poisoned = log.flush().await;
         undo::undo(&log, &self.mutations, &self.options, what, &cancel).await.map_err(EngineError::from)
     }
 
     /// Writes the end of a run. No event of the run comes after this.
     pub async fn close(&self, run: &RunId, verdict: Verdict) -> Result<(), EngineError> {
-        let log = self.log(run)?;
+        let log = self.log(run);
         let finished = EventKind::RunFinished { verdict };
-        let written = log.write(vec![Record::RunFinished(verdict)], vec![Told::run(finished.clone())]).await;
+        let written = match log.open().await {
+            Ok(()) => log.write(vec![Record::RunFinished(verdict)], vec![Told::run(finished.clone())]).await,
+            Err(error) => Err(error),
+        };
         if written.is_err() {
             // Who listens waits for the last event, even if no disk can keep it.
             log.send_unsaved(finished);
         }
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
-        Ok(written?)
+        written?;
+        crash::point("run", "closed");
+        Ok(())
     }
 
     fn check_registered(&self, plan: &Plan) -> Result<(), EngineError> {
@@ -163,20 +193,24 @@ impl Engine {
     }
 
     /// Returns the log of a run, the same one until the run is closed.
-    fn log(&self, run: &RunId) -> Result<Arc<RunLog>, JournalError> {
+    fn log(&self, run: &RunId) -> Arc<RunLog> {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = logs.get(run) {
-            return Ok(Arc::clone(log));
-        }
-        let log = self.journal.log(run, self.events.clone())?;
-        logs.insert(run.clone(), Arc::clone(&log));
-        Ok(log)
+        let log = logs.entry(run.clone()).or_insert_with(|| self.journal.log(run, self.events.clone()));
+        Arc::clone(log)
     }
 }
 
-fn run_record(plan: &Plan, run: &RunSpec) -> Record {
+/// Runs to the end. A broken journal is in the outcome.
+async fn finish(schedule: Schedule, log: &Arc<RunLog>) -> Outcome {
+    let outcome = schedule.run().await;
+    let _broken = log.flush().await;
+    crash::point("run", "ended");
+    outcome
+}
+
+fn run_row(plan: &Plan, run: &RunSpec) -> RunRow {
     let description = plan.describe();
-    Record::Run(Box::new(RunRow {
+    RunRow {
         started: run.started,
         title: run.title.clone(),
         request_key: run.request_key.clone(),
@@ -184,7 +218,7 @@ fn run_record(plan: &Plan, run: &RunSpec) -> Record {
         plugins: run.plugins.to_string(),
         plan_digest: crate::plan::digest(&description),
         plan: description.to_string(),
-    }))
+    }
 }
 
 fn run_started(plan: &Plan, run: &RunSpec) -> Told {

@@ -12,8 +12,9 @@ use crate::engine::schedule::Shared;
 use crate::engine::step::{Running, caught, unpanicking};
 use crate::error::{Class, StepError, StepResult};
 use crate::event::EventKind;
+use crate::id::RunId;
 use crate::inputs::decode;
-use crate::journal::{Intent, Record, ResourceState, Told};
+use crate::journal::{Intent, Record, ResourceRecord, ResourceState, Told};
 use crate::mutation::{AnyMutation, Found, Op, Resend};
 use crate::plan::MutationWork;
 
@@ -26,6 +27,8 @@ pub(super) struct Operation<'a> {
     /// Something may have been made of which we have no ids.
     unknown: bool,
     result: Option<Arc<str>>,
+    /// The journal says that nothing was made, which must not stand there while it is sent once more.
+    closed: bool,
 }
 
 /// What the intent froze.
@@ -37,7 +40,22 @@ struct Intended {
 
 impl<'a> Operation<'a> {
     pub(super) fn new(work: &'a MutationWork) -> Operation<'a> {
-        Operation { work, intended: None, made: None, in_flight: None, unknown: false, result: None }
+        Operation { work, intended: None, made: None, in_flight: None, unknown: false, result: None, closed: false }
+    }
+
+    /// Goes on with what another process began: its request, its token, and its ids if they are known.
+    pub(super) fn resumed(work: &'a MutationWork, run: &RunId, before: &ResourceRecord) -> Operation<'a> {
+        let op = Op::new(run, &before.step, before.generation, before.intended);
+        let text = |value: &Option<serde_json::Value>| value.as_ref().map(|value| Arc::from(value.to_string()));
+        Operation {
+            work,
+            intended: Some(Intended { op, request: before.request.to_string().into() }),
+            made: text(&before.made),
+            in_flight: None,
+            unknown: before.state.is_pending(),
+            result: text(&before.result),
+            closed: before.state == ResourceState::NotMade,
+        }
     }
 
     /// Tries to get it done. A later try goes on where this one ended.
@@ -97,6 +115,7 @@ impl<'a> Operation<'a> {
                 }
                 self.unknown = false;
             }
+            self.reopen(step, intended).await?;
             self.in_flight = Some(self.send(step.shared, intended));
         }
         let in_flight = self.in_flight.as_mut().expect("it was just sent");
@@ -104,6 +123,15 @@ impl<'a> Operation<'a> {
         let answer = step.limited(deadline, Class::Transient, async { Ok(in_flight.await) }).await?;
         self.in_flight = None;
         self.answered(answer)
+    }
+
+    async fn reopen(&mut self, step: &Running<'_>, intended: &Intended) -> StepResult<()> {
+        if std::mem::take(&mut self.closed) {
+            let operation = intended.op.id().to_owned();
+            let record = Record::Resource { operation, state: ResourceState::Open };
+            step.shared.log.write(vec![record], Vec::new()).await?;
+        }
+        Ok(())
     }
 
     fn answered(&mut self, answer: Result<StepResult<Arc<str>>, tokio::task::JoinError>) -> StepResult<Arc<str>> {

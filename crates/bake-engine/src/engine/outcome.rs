@@ -11,6 +11,7 @@ use crate::event::{SkipReason, Verdict};
 use crate::handle::Handle;
 use crate::id::RunId;
 use crate::inputs::{Output, decode};
+use crate::journal::{ResourceRecord, StepTrouble};
 
 /// How a run went, before anything was undone.
 #[derive(Debug)]
@@ -72,6 +73,11 @@ impl StepFailure {
             details: error.detail_lines().to_vec(),
         }
     }
+
+    pub(super) fn from_journal(path: &str, trouble: StepTrouble) -> StepFailure {
+        let StepTrouble { class, chain, hint, details } = trouble;
+        StepFailure { path: path.to_owned(), class, error: chain, hint, details }
+    }
 }
 
 /// A step that was not run.
@@ -94,6 +100,17 @@ pub struct UnknownOperation {
     pub operation: String,
     /// What was sent.
     pub request: Value,
+}
+
+impl From<&ResourceRecord> for UnknownOperation {
+    fn from(resource: &ResourceRecord) -> UnknownOperation {
+        UnknownOperation {
+            step: resource.step.clone(),
+            kind: resource.kind.clone(),
+            operation: resource.operation.clone(),
+            request: resource.request.clone(),
+        }
+    }
 }
 
 /// What was made and is not known to be in the journal.

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::cancel::Cancel;
 use crate::engine::outcome::{Outcome, Skipped, StepFailure, UnknownOperation, Unsaved};
+use crate::engine::past::{PastEnd, StepPast};
 use crate::engine::step::run_step;
 use crate::error::{Class, StepError};
 use crate::event::{EventKind, SkipReason, StepState, Verdict};
 use crate::inputs::NeedKind;
-use crate::journal::{Record, RunLog, StepRow, Told};
+use crate::journal::{Record, RunLog, StepRow, StepTrouble, Told};
 use crate::plan::{Graph, Node, Plan, Work};
 use crate::slot::Slots;
 use crate::values::RunValues;
@@ -23,6 +25,7 @@ pub(super) struct Shared {
     pub(super) plan: Plan,
     pub(super) log: Arc<RunLog>,
     pub(super) values: RunValues,
+    pub(super) past: Vec<StepPast>,
     pub(super) cancel: Cancel,
     /// Cancelled when nothing new may start: by a cancel, or by the first fatal failure.
     pub(super) closed: CancellationToken,
@@ -35,10 +38,9 @@ impl Shared {
         &self.plan.nodes[index]
     }
 
-    /// How often the scope of a step was begun: part of the id of each operation. A run that one process carries out
-    /// begins each scope once.
-    pub(super) fn generation(&self, _index: usize) -> u32 {
-        1
+    /// How often a step or its scope was begun: part of the id of each operation.
+    pub(super) fn generation(&self, index: usize) -> u32 {
+        self.past[index].generation
     }
 
     pub(super) fn why_closed(&self) -> SkipReason {
@@ -88,28 +90,78 @@ struct Report {
 }
 
 impl Schedule {
-    pub(super) fn new(plan: Plan, graph: Graph, log: Arc<RunLog>, cancel: Cancel, slots: Arc<Slots>) -> Schedule {
+    pub(super) fn new(
+        plan: Plan,
+        graph: Graph,
+        past: Vec<StepPast>,
+        log: Arc<RunLog>,
+        cancel: Cancel,
+        slots: Arc<Slots>,
+    ) -> Schedule {
         let steps = plan.nodes.len();
         let mut dependants = vec![Vec::new(); steps];
         for (step, needs) in graph.needs.iter().enumerate() {
             needs.keys().for_each(|&from| dependants[from].push(step));
         }
         let waiting: Vec<_> = graph.needs.iter().map(BTreeMap::len).collect();
-        let ready = (0..steps).filter(|&step| waiting[step] == 0).collect();
         let closed = cancel.stop().child_token();
         let values = RunValues::new(steps);
-        let shared = Shared { plan, log, values, cancel, closed, slots, unsaved: Mutex::default() };
-        Schedule {
+        let shared = Shared { plan, log, values, past, cancel, closed, slots, unsaved: Mutex::default() };
+        let mut schedule = Schedule {
             shared: Arc::new(shared),
             graph,
             dependants,
             waiting,
             settled: vec![None; steps],
-            ready,
+            ready: VecDeque::new(),
             running: JoinSet::new(),
             broken_scopes: BTreeMap::new(),
             report: Report::default(),
+        };
+        schedule.settle_the_past();
+        schedule.ready = (0..steps).filter(|&step| schedule.waits_for_nothing(step)).collect();
+        schedule
+    }
+
+    /// Settles what had ended before this process began.
+    fn settle_the_past(&mut self) {
+        for step in 0..self.settled.len() {
+            let path = || self.shared.node(step).path.to_string();
+            let settled = match self.shared.past[step].end.clone() {
+                None => continue,
+                Some(PastEnd::Done(output)) => {
+                    output.into_iter().for_each(|output| self.shared.values.set(step, output));
+                    Settled::Done
+                }
+                Some(PastEnd::Skipped(reason)) => {
+                    self.report.skipped.push(Skipped { path: path(), reason });
+                    Settled::Skipped
+                }
+                Some(PastEnd::Warned(failure)) => {
+                    self.report.warnings.push(failure);
+                    Settled::Warned
+                }
+            };
+            self.settled[step] = Some(settled);
+            self.dependants[step].iter().for_each(|&dependant| self.waiting[dependant] -= 1);
         }
+    }
+
+    /// Fails the first step of a scope that cannot begin again, before any step is started.
+    pub(super) fn fail_scope(&mut self, scope: usize, error: StepError) {
+        let members = &self.shared.plan.scopes[scope].members;
+        let Some(&first) = members.first() else { return };
+        let node = self.shared.node(first);
+        let mut row = StepRow::settled(&node.path, self.shared.generation(first), StepState::Failed, 0);
+        row.error = Some(json!(StepTrouble::from(&error)).to_string());
+        let kind = EventKind::StepFinished { state: StepState::Failed, elapsed_ms: 0, error: error.chain() };
+        self.shared.log.post(vec![Record::Step(row)], vec![Told::step(&node.path, None, kind)]);
+        self.ready.retain(|&step| step != first);
+        self.settle(first, StepEnd::Failed { error, unknown: None });
+    }
+
+    fn waits_for_nothing(&self, step: usize) -> bool {
+        self.waiting[step] == 0 && self.settled[step].is_none()
     }
 
     /// Runs until every step has settled. All that was started is joined before this returns.
@@ -179,7 +231,7 @@ impl Schedule {
         self.settled[step] = Some(settled);
         for &dependant in &self.dependants[step] {
             self.waiting[dependant] -= 1;
-            if self.waiting[dependant] == 0 {
+            if self.waits_for_nothing(dependant) {
                 self.ready.push_back(dependant);
             }
         }
@@ -196,20 +248,34 @@ impl Schedule {
             self.broken_scopes.entry(scope).or_insert(step);
         }
         if !matches!(node.work, Work::Barrier) {
-            let row = StepRow::settled(&node.path, self.shared.generation(step), StepState::Skipped, 0);
-            let told = Told::step(&node.path, None, EventKind::StepSkipped { reason: reason.clone() });
-            self.shared.log.post(vec![Record::Step(row)], vec![told]);
-            self.report.skipped.push(Skipped { path: node.path.to_string(), reason });
+            let path = node.path.to_string();
+            self.note_skipped(step, &reason);
+            self.report.skipped.push(Skipped { path, reason });
         }
         Settled::Skipped
+    }
+
+    fn note_skipped(&mut self, step: usize, reason: &SkipReason) {
+        let (node, past) = (self.shared.node(step), &self.shared.past[step]);
+        if let Some(before) = past.operation.as_ref().filter(|before| before.state.is_pending()) {
+            self.report.unknown.push(UnknownOperation::from(before));
+        }
+        if past.skipped.as_ref() == Some(reason) {
+            return;
+        }
+        let mut row = StepRow::settled(&node.path, self.shared.generation(step), StepState::Skipped, past.attempts);
+        row.skipped = Some(json!(reason).to_string());
+        row.retry = past.retry.as_ref().map(|retry| json!(retry).to_string());
+        let told = Told::step(&node.path, None, EventKind::StepSkipped { reason: reason.clone() });
+        self.shared.log.post(vec![Record::Step(row)], vec![told]);
     }
 
     fn failed(&mut self, step: usize, error: &StepError, unknown: Option<Box<UnknownOperation>>) -> Settled {
         let node = self.shared.node(step);
         let failure = StepFailure::new(&node.path, error);
         self.report.unknown.extend(unknown.map(|unknown| *unknown));
-        let poisoned = self.shared.log.journal().poison().is_some();
-        let bearable = !poisoned && error.class() != Class::Cancelled;
+        let broken = self.shared.log.broken().is_some();
+        let bearable = !broken && error.class() != Class::Cancelled;
         if node.settings.optional && bearable {
             self.report.warnings.push(failure);
             return Settled::Warned;
@@ -228,7 +294,7 @@ impl Schedule {
             self.report.failed = true;
         }
         self.report.failures.push(failure);
-        if !node.settings.keep_going || poisoned {
+        if !node.settings.keep_going || broken {
             self.shared.closed.cancel();
         }
         Settled::Failed
@@ -237,7 +303,7 @@ impl Schedule {
     fn outcome(self) -> Outcome {
         let Schedule { shared, report, .. } = self;
         let unsaved = std::mem::take(&mut *shared.unsaved.lock().unwrap_or_else(PoisonError::into_inner));
-        let verdict = if shared.log.journal().poison().is_some() {
+        let verdict = if shared.log.broken().is_some() {
             Verdict::Poisoned
         } else if report.failed {
             Verdict::Failed

@@ -18,7 +18,7 @@ use crate::event::{EventKind, SkipReason, StepReporter, StepState};
 use crate::inputs::{Source, SourceKind};
 use crate::journal::{JournalError, Record, StepRow, StepTrouble, Told};
 use crate::plan::{Condition, Node, Work};
-use crate::retry::Backoff;
+use crate::retry::{Backoff, RetryState};
 use crate::slot::Seat;
 
 impl From<JournalError> for StepError {
@@ -35,6 +35,8 @@ pub(super) struct Running<'a> {
     pub(super) generation: u32,
     pub(super) attempt: u32,
     pub(super) begun: Instant,
+    /// The wait for a next try that the end of the run cut short.
+    waited_for: Option<RetryState>,
     seat: Seat,
 }
 
@@ -58,12 +60,16 @@ pub(super) async fn run_step(shared: &Arc<Shared>, index: usize, broken_scope: O
         node,
         index,
         generation: shared.generation(index),
-        attempt: 0,
+        attempt: shared.past[index].attempts,
         begun: Instant::now(),
+        waited_for: None,
         seat: shared.slots.seat(node.settings.slot),
     };
     let mut operation = match &node.work {
-        Work::Mutate(work) => Some(Operation::new(work)),
+        Work::Mutate(work) => Some(match &shared.past[index].operation {
+            Some(before) => Operation::resumed(work, shared.log.run(), before),
+            None => Operation::new(work),
+        }),
         Work::Run(_) | Work::Open(_) | Work::EndScope(_) | Work::Barrier => None,
     };
     let ended = step.through(operation.as_mut(), broken_scope).await;
@@ -92,7 +98,7 @@ impl Running<'_> {
             return self.end_scope(scope, broken_scope).await;
         }
         self.ask_conditions().await?;
-        let mut backoff = Backoff::new(self.node.settings.retry);
+        let mut backoff = self.wait_out_the_past().await.map_err(Stopped::Skip)?;
         let mut last_error = None;
         loop {
             if let Err(reason) = self.take_slot().await {
@@ -108,7 +114,7 @@ impl Running<'_> {
             self.seat.leave();
             let Err(error) = result else { return Ok(()) };
             match backoff.after(error.class()) {
-                Some(delay) if self.wait_to_retry(&error, delay).await => last_error = Some(error),
+                Some(delay) if self.wait_to_retry(&error, delay, &backoff).await => last_error = Some(error),
                 Some(_) | None => return Err(Stopped::Fail(error)),
             }
         }
@@ -122,17 +128,25 @@ impl Running<'_> {
         }
         let mut answers = Map::new();
         let mut refused = None;
+        let mut asked = false;
         for condition in conditions {
-            let holds = self.ask(condition)?;
+            let before = self.shared.past[self.index].conditions.get(&condition.text).and_then(Value::as_bool);
+            let holds = match before {
+                Some(holds) => holds,
+                None => self.ask(condition)?,
+            };
+            asked |= before.is_none();
             answers.insert(condition.text.clone(), holds.into());
             if !holds {
                 refused = Some(condition.text.clone());
                 break;
             }
         }
-        let mut row = StepRow::under_way(&self.node.path, self.generation, 0);
-        row.conditions = Some(Value::Object(answers).to_string());
-        self.shared.log.write(vec![Record::Step(row)], Vec::new()).await?;
+        if asked {
+            let mut row = StepRow::under_way(&self.node.path, self.generation, self.attempt);
+            row.conditions = Some(Value::Object(answers).to_string());
+            self.shared.log.write(vec![Record::Step(row)], Vec::new()).await?;
+        }
         match refused {
             Some(text) => Err(Stopped::Skip(SkipReason::Condition(text))),
             None => Ok(()),
@@ -143,6 +157,19 @@ impl Running<'_> {
         let source = self.source();
         caught(|| (condition.holds)(&source))
             .map_err(|error| error.context(format!("cannot tell whether `{}` holds", condition.text)))
+    }
+
+    /// Waits for what is left of a wait that another process began, and counts on from there. A step that had used up
+    /// its tries gets new ones.
+    async fn wait_out_the_past(&self) -> Result<Backoff, SkipReason> {
+        let (past, retry) = (&self.shared.past[self.index], self.node.settings.retry);
+        let Some(before) = &past.retry else { return Ok(Backoff::new(retry)) };
+        tokio::select! {
+            biased;
+            () = self.shared.closed.cancelled() => return Err(self.shared.why_closed()),
+            () = tokio::time::sleep(before.remaining(jiff::Timestamp::now())) => {}
+        }
+        Ok(if past.failed { Backoff::new(retry) } else { Backoff::resumed(retry, before) })
     }
 
     pub(super) fn source(&self) -> Source<'_> {
@@ -247,24 +274,28 @@ impl Running<'_> {
         };
         let mut row = StepRow::settled(&self.node.path, self.generation, state, self.attempt);
         row.error = Some(json!(StepTrouble::from(error)).to_string());
+        row.retry = self.waited_for.as_ref().map(|retry| json!(retry).to_string());
         self.shared.log.post(vec![Record::Step(row)], vec![self.finished(state, error.chain())]);
     }
 
     /// Waits before the next try, without a slot. Says whether there should be one.
-    async fn wait_to_retry(&self, error: &StepError, delay: Duration) -> bool {
+    async fn wait_to_retry(&mut self, error: &StepError, delay: Duration, backoff: &Backoff) -> bool {
         if self.shared.closed.is_cancelled() {
             return false;
         }
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let due = Instant::now() + delay;
+        let retry = backoff.state(error.class(), delay);
+        let kind = EventKind::StepRetry { error: error.chain(), class: error.class(), delay_ms: retry.delay_ms };
         let mut row = StepRow::under_way(&self.node.path, self.generation, self.attempt);
-        let due = jiff::Timestamp::now().saturating_add(delay).unwrap_or(jiff::Timestamp::MAX);
-        row.retry = Some(json!({ "class": error.class(), "delay_ms": delay_ms, "not_before": due }).to_string());
-        let kind = EventKind::StepRetry { error: error.chain(), class: error.class(), delay_ms };
+        row.retry = Some(json!(retry).to_string());
         self.shared.log.post(vec![Record::Step(row)], vec![Told::step(&self.node.path, Some(self.attempt), kind)]);
-        tokio::select! {
-            () = tokio::time::sleep(delay) => true,
+        let waited = tokio::select! {
+            () = tokio::time::sleep_until(due) => true,
             () = self.shared.closed.cancelled() => false,
-        }
+        };
+        crash::point(&self.node.path, "retry");
+        self.waited_for = (!waited).then(|| retry.cut(due.saturating_duration_since(Instant::now())));
+        waited
     }
 
     /// Closes the live values of a scope, the newest first, and makes its end durable if it ended well.

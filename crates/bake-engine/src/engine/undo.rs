@@ -31,16 +31,20 @@ pub enum Undo {
 
 impl Undo {
     fn includes(self, resource: &ResourceRecord) -> bool {
-        let there = match resource.state {
-            ResourceState::Open | ResourceState::Accepted | ResourceState::Done | ResourceState::Unknown => true,
-            ResourceState::NotMade | ResourceState::Undone => false,
-        };
         let wanted = match (resource.keep, self) {
             (Keep::NothingToUndo, _) => false,
             (Keep::Scaffold, _) | (Keep::Artifact, Undo::Everything) => true,
             (Keep::Artifact, Undo::Scaffolds) => resource.state != ResourceState::Done,
         };
-        there && wanted
+        is_there(resource.state) && wanted
+    }
+}
+
+/// Says whether something is there, or may be.
+pub(super) fn is_there(state: ResourceState) -> bool {
+    match state {
+        ResourceState::Open | ResourceState::Accepted | ResourceState::Done | ResourceState::Unknown => true,
+        ResourceState::NotMade | ResourceState::Undone => false,
     }
 }
 
@@ -73,12 +77,23 @@ pub(super) async fn undo(
     what: Undo,
     cancel: &Cancel,
 ) -> Result<Vec<Left>, JournalError> {
-    let resources = log.journal().resources(log.run())?;
-    let queue = resources.into_iter().rev().filter(|resource| what.includes(resource));
-    let queue = queue.map(|resource| (resource, String::new())).collect();
+    let resources = log.journal().resources(log.run())?.into_iter();
+    let resources = resources.filter(|resource| what.includes(resource));
+    Ok(undo_all(log, mutations, options, resources.collect(), cancel).await)
+}
+
+/// Takes back these resources, the last one first.
+pub(super) async fn undo_all(
+    log: &Arc<RunLog>,
+    mutations: &Mutations,
+    options: &EngineOptions,
+    resources: Vec<ResourceRecord>,
+    cancel: &Cancel,
+) -> Vec<Left> {
+    let queue = resources.into_iter().rev().map(|resource| (resource, String::new())).collect();
     let mut undoing = Undoing { log, mutations, options, cancel, queue, left: Vec::new() };
     undoing.run().await;
-    Ok(undoing.left)
+    undoing.left
 }
 
 struct Undoing<'a> {

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::id::RunId;
+
 /// The journal cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +47,12 @@ pub enum JournalError {
     Poisoned {
         /// What the first failed write said.
         reason: String,
+    },
+    /// Another process opened the run after this one, so this one may not write of it any more.
+    #[error("another process has gone on with the run `{run}`")]
+    TakenOver {
+        /// The run.
+        run: RunId,
     },
 }
 

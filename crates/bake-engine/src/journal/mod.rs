@@ -9,12 +9,12 @@ mod record;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use crate::event::{Event, EventKind, EventSink};
 use crate::id::RunId;
@@ -27,8 +27,20 @@ pub(crate) use record::{Intent, Record, RunRow, StepRow};
 
 use writer::{Entry, Writer};
 
-/// Raised by one with each change of the tables. Old databases are read for ever.
-const SCHEMA_VERSION: i64 = 1;
+/// Raised by one with each change of the tables. Old databases are read for ever, and what they say was made can be
+/// taken back for ever.
+pub(crate) const SCHEMA_VERSION: i64 = 2;
+
+/// Runs of older versions are taken back and not gone on with: version 1 did not keep why a step was skipped, nor how
+/// many tries it had had.
+pub(crate) const OLDEST_TO_RESUME: i64 = 2;
+
+/// What version 2 added.
+const FROM_1_TO_2: &str = "
+    ALTER TABLE runs ADD COLUMN format INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE runs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE steps ADD COLUMN skipped TEXT;
+";
 
 /// Other processes hold the database for one commit at a time. Half a minute means a disk that hangs.
 const BUSY_LIMIT: Duration = Duration::from_secs(30);
@@ -85,16 +97,18 @@ impl Journal {
         Journal { inner: Arc::new(inner) }
     }
 
-    /// Begins or continues the log of one run.
-    pub(crate) fn log(&self, run: &RunId, sink: EventSink) -> Result<Arc<RunLog>, JournalError> {
-        let last = self.last_seq(run)?;
-        Ok(Arc::new(RunLog {
+    /// Makes the log of one run. Who does not begin the run with it opens it ([`RunLog::open`]).
+    pub(crate) fn log(&self, run: &RunId, sink: EventSink) -> Arc<RunLog> {
+        Arc::new(RunLog {
             journal: self.clone(),
             run: run.clone(),
             sink: Mutex::new(Some(sink)),
-            seq: AtomicU64::new(last),
+            opened: OnceCell::new(),
+            epoch: AtomicI64::new(0),
+            taken_over: AtomicBool::new(false),
+            seq: AtomicU64::new(0),
             ended: AtomicBool::new(false),
-        }))
+        })
     }
 
     fn queue(&self) -> Result<&mpsc::UnboundedSender<Entry>, JournalError> {
@@ -158,13 +172,13 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), JournalError>
     let failed = |source| JournalError::Open { path: path.to_owned(), source };
     // Immediate: two processes that find a new file must not both make the tables.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failed)?;
-    match schema_version(&transaction).map_err(failed)? {
-        0 => {
-            transaction.execute_batch(include_str!("schema.sql")).map_err(failed)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(failed)?;
-        }
-        version => check_version(version, path)?,
-    }
+    let missing = match schema_version(&transaction).map_err(failed)? {
+        0 => include_str!("schema.sql"),
+        1 => FROM_1_TO_2,
+        version => return check_version(version, path),
+    };
+    transaction.execute_batch(missing).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
 
@@ -186,6 +200,12 @@ pub(crate) struct RunLog {
     /// Where events go, until the last one went there. Gone then, so that the stream ends even if a call that a second
     /// cancel left behind still holds this log.
     sink: Mutex<Option<EventSink>>,
+    /// Set when the run was begun or opened through this log.
+    opened: OnceCell<()>,
+    /// Which opening of the run this is. The journal takes records of the last one alone.
+    epoch: AtomicI64,
+    /// Somebody else has opened the run since.
+    taken_over: AtomicBool,
     seq: AtomicU64,
     /// The last event has its number.
     ended: AtomicBool,
@@ -215,6 +235,29 @@ impl RunLog {
 
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Begins the run: its first record and its first event.
+    pub(crate) async fn begin(self: &Arc<RunLog>, row: RunRow, told: Told) -> Result<(), JournalError> {
+        let begin = || self.write(vec![Record::Run(Box::new(row))], vec![told]);
+        self.opened.get_or_try_init(begin).await.copied()
+    }
+
+    /// Takes a run over that this process did not begin. From now on, whoever had it before can write no more of it.
+    pub(crate) async fn open(self: &Arc<RunLog>) -> Result<(), JournalError> {
+        self.opened.get_or_try_init(|| self.write(vec![Record::Opened], Vec::new())).await.copied()
+    }
+
+    /// Says why nothing more of this run can be written, if that is so.
+    pub(crate) fn broken(&self) -> Option<String> {
+        if self.taken_over.load(Ordering::SeqCst) {
+            return Some(self.error_of_taken_over().to_string());
+        }
+        self.journal.poison().map(str::to_owned)
+    }
+
+    fn error_of_taken_over(&self) -> JournalError {
+        JournalError::TakenOver { run: self.run.clone() }
     }
 
     /// Writes, and waits until it is durable.

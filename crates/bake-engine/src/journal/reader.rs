@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Class, StepError};
-use crate::event::{Event, StepState, Verdict};
+use crate::event::{Event, SkipReason, StepState, Verdict};
 use crate::id::RunId;
 use crate::journal::{Journal, JournalError, ResourceState};
 use crate::mutation::Keep;
@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub plan_digest: String,
     /// How it ended; `None` while it is open.
     pub verdict: Option<Verdict>,
+    /// The version of the journal that it was begun with.
+    pub format: i64,
 }
 
 /// What the journal keeps of a failure.
@@ -81,6 +83,8 @@ pub struct StepRecord {
     pub error: Option<StepTrouble>,
     /// What it waits for before the next try.
     pub retry: Option<Value>,
+    /// Why it was not run.
+    pub skipped: Option<SkipReason>,
 }
 
 /// An operation and what it made.
@@ -168,10 +172,6 @@ impl Journal {
         })
     }
 
-    pub(super) fn last_seq(&self, run: &RunId) -> Result<u64, JournalError> {
-        self.read(|db| find_last_seq(db, run))
-    }
-
     fn read<T>(&self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, JournalError> {
         let failed = JournalError::reading(self.path());
         let mut connection = self.reader()?;
@@ -185,7 +185,7 @@ fn find_run(db: &Connection, run: &RunId) -> rusqlite::Result<Option<RunRecord>>
     db.query_row("SELECT * FROM runs WHERE id = ?1", [run.as_str()], run_record).optional()
 }
 
-fn find_last_seq(db: &Connection, run: &RunId) -> rusqlite::Result<u64> {
+pub(super) fn find_last_seq(db: &Connection, run: &RunId) -> rusqlite::Result<u64> {
     db.query_row("SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1", [run.as_str()], |row| {
         row.get::<_, i64>(0).map(i64::cast_unsigned)
     })
@@ -202,6 +202,7 @@ fn find_steps(db: &Connection, run: &RunId) -> rusqlite::Result<Vec<StepRecord>>
             output: optional_json(row, "output")?,
             error: optional_json(row, "error")?,
             retry: optional_json(row, "retry")?,
+            skipped: optional_json(row, "skipped").or_else(default_where_it_is_missing)?,
         })
     })
 }
@@ -235,7 +236,16 @@ fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         plan: json(row, "plan")?,
         plan_digest: row.get("plan_digest")?,
         verdict: optional_word(row, "verdict")?,
+        format: row.get("format").or_else(default_where_it_is_missing).map(|format: i64| format.max(1))?,
     })
+}
+
+/// Reads what a journal of an older version does not have yet: who only reads does not change it.
+fn default_where_it_is_missing<T: Default>(error: rusqlite::Error) -> rusqlite::Result<T> {
+    match error {
+        rusqlite::Error::InvalidColumnName(_) => Ok(T::default()),
+        error => Err(error),
+    }
 }
 
 fn rows<T, P: rusqlite::Params>(

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, StepState, Verdict};
 use crate::id::RunId;
+use crate::journal::SCHEMA_VERSION;
 use crate::mutation::{Keep, Op};
 
 /// How far an operation is, as far as the journal knows.
@@ -36,12 +37,28 @@ impl ResourceState {
 
 pub(crate) enum Record {
     Run(Box<RunRow>),
+    /// Somebody who did not begin the run is going to write of it.
+    Opened,
+    /// The run goes on, with this plan.
+    Resumed {
+        plan: String,
+        plan_digest: String,
+    },
     RunFinished(Verdict),
     Step(StepRow),
     Intent(Intent),
-    Made { operation: String, made: Arc<str> },
-    Settled { operation: String, result: Arc<str> },
-    Resource { operation: String, state: ResourceState },
+    Made {
+        operation: String,
+        made: Arc<str>,
+    },
+    Settled {
+        operation: String,
+        result: Arc<str>,
+    },
+    Resource {
+        operation: String,
+        state: ResourceState,
+    },
 }
 
 pub(crate) struct RunRow {
@@ -63,6 +80,7 @@ pub(crate) struct StepRow {
     pub(crate) output: Option<Arc<str>>,
     pub(crate) error: Option<String>,
     pub(crate) retry: Option<String>,
+    pub(crate) skipped: Option<String>,
 }
 
 pub(crate) struct Intent {
@@ -77,12 +95,19 @@ impl Record {
         let (run, now) = (run.as_str(), jiff::Timestamp::now().to_string());
         let changed = match self {
             Record::Run(row) => to.prepare_cached(
-                "INSERT INTO runs (id, started, title, request_key, config, plugins, plan, plan_digest)
-                 VALUES (:id, :started, :title, :request_key, :config, :plugins, :plan, :plan_digest)",
+                "INSERT INTO runs (id, started, title, request_key, config, plugins, plan, plan_digest, format)
+                 VALUES (:id, :started, :title, :request_key, :config, :plugins, :plan, :plan_digest, :format)",
             )?.execute(named_params! {
                 ":id": run, ":started": row.started.to_string(), ":title": row.title, ":request_key": row.request_key,
                 ":config": row.config, ":plugins": row.plugins, ":plan": row.plan, ":plan_digest": row.plan_digest,
+                ":format": SCHEMA_VERSION,
             })?,
+            Record::Opened => {
+                to.prepare_cached("UPDATE runs SET epoch = epoch + 1 WHERE id = :run")?.execute([run])?
+            }
+            Record::Resumed { plan, plan_digest } => to.prepare_cached(
+                "UPDATE runs SET plan = :plan, plan_digest = :digest, finished = NULL, verdict = NULL WHERE id = :run",
+            )?.execute(named_params! { ":plan": plan, ":digest": plan_digest, ":run": run })?,
             Record::RunFinished(verdict) => to
                 .prepare_cached("UPDATE runs SET finished = :now, verdict = :verdict WHERE id = :run")?
                 .execute(named_params! { ":now": now, ":verdict": word(verdict), ":run": run })?,
@@ -125,6 +150,7 @@ impl StepRow {
             output: None,
             error: None,
             retry: None,
+            skipped: None,
         }
     }
 
@@ -135,16 +161,18 @@ impl StepRow {
 
     fn save(&self, to: &Connection, run: &str, now: &str) -> rusqlite::Result<usize> {
         to.prepare_cached(
-            "INSERT INTO steps (run, path, generation, state, attempts, conditions, output, error, retry, updated)
-             VALUES (:run, :path, :generation, :state, :attempts, :conditions, :output, :error, :retry, :now)
+            "INSERT INTO steps (run, path, generation, state, attempts, conditions, output, error, retry, skipped, updated)
+             VALUES (:run, :path, :generation, :state, :attempts, :conditions, :output, :error, :retry, :skipped, :now)
              ON CONFLICT (run, path) DO UPDATE SET generation = excluded.generation, state = excluded.state,
              attempts = excluded.attempts, conditions = coalesce(excluded.conditions, conditions),
-             output = excluded.output, error = excluded.error, retry = excluded.retry, updated = excluded.updated",
+             output = excluded.output, error = excluded.error, retry = excluded.retry, skipped = excluded.skipped,
+             updated = excluded.updated",
         )?
         .execute(named_params! {
             ":run": run, ":path": &*self.path, ":generation": self.generation,
             ":state": self.state.as_ref().map(word), ":attempts": self.attempts, ":conditions": self.conditions,
-            ":output": self.output.as_deref(), ":error": self.error, ":retry": self.retry, ":now": now,
+            ":output": self.output.as_deref(), ":error": self.error, ":retry": self.retry, ":skipped": self.skipped,
+            ":now": now,
         })
     }
 }

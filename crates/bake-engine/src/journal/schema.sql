@@ -1,4 +1,4 @@
--- The journal of all runs. Version 1.
+-- The journal of all runs, as version 2 makes it. What older ones lack, `mod.rs` adds.
 --
 -- Columns that hold JSON say so. Times are RFC 3339 in UTC, which sorts as text.
 
@@ -12,7 +12,9 @@ CREATE TABLE runs (
     plugins     TEXT NOT NULL, -- JSON: names and versions
     plan        TEXT NOT NULL, -- JSON: the plan as printed
     plan_digest TEXT NOT NULL,
-    verdict     TEXT           -- null while the run is open
+    verdict     TEXT,          -- null while the run is open
+    format      INTEGER NOT NULL DEFAULT 1, -- the version that began the run
+    epoch       INTEGER NOT NULL DEFAULT 1  -- how often the run was opened; only the last who did may write
 ) STRICT;
 
 CREATE INDEX runs_by_request_key ON runs (request_key);
@@ -28,6 +30,7 @@ CREATE TABLE steps (
     error      TEXT,             -- JSON: class, chain, hint, details
     retry      TEXT,             -- JSON: class, delay, and when the next try is due
     updated    TEXT NOT NULL,
+    skipped    TEXT,             -- JSON: why it was not run
     PRIMARY KEY (run, path)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,5 +1,6 @@
 //! The one task that writes: takes everything queued, commits it at once, then tells the events and answers.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::event::Event;
+use crate::id::RunId;
+use crate::journal::reader::find_last_seq;
 use crate::journal::record::save_event;
 use crate::journal::{JournalError, Record, RunLog, Told};
 
@@ -64,7 +67,7 @@ impl Writer {
         }
         let Some(mut connection) = self.connection.take() else { return Some(self.refuse(group)) };
         let write = move || {
-            let result = save(&mut connection, &group);
+            let result = save(&mut connection, group.iter());
             (connection, group, result)
         };
         let (connection, group, result) = match tokio::task::spawn_blocking(write).await {
@@ -75,9 +78,14 @@ impl Writer {
             }
         };
         match result {
-            Ok(()) => {
+            Ok(refused) => {
                 self.connection = Some(connection);
-                Some(group)
+                let entries = group.into_iter().zip(refused);
+                Some(
+                    entries
+                        .map(|(entry, refused)| if refused { entry.refuse_as_taken_over() } else { entry })
+                        .collect(),
+                )
             }
             Err(error) => {
                 // Not tried again: after a failed sync the kernel may call pages clean that never reached the disk.
@@ -90,21 +98,49 @@ impl Writer {
 
     fn refuse(&self, group: Vec<Numbered>) -> Vec<Numbered> {
         let reason = self.poison.get().map_or("an earlier write failed", String::as_str);
-        let refused = group.into_iter().map(|mut entry| {
-            // What is not durable is not told, but lines and progress were never going to be.
-            entry.events.retain(|event| !event.kind.is_kept());
-            if let Some(reply) = entry.reply.take() {
-                let _nobody_waits = reply.send(Err(JournalError::poisoned(reason)));
-            }
-            entry
-        });
-        refused.collect()
+        group.into_iter().map(|entry| entry.refuse(JournalError::poisoned(reason))).collect()
     }
 }
 
 impl Numbered {
     fn kept(&self) -> impl Iterator<Item = &Event> {
         self.events.iter().filter(|event| event.kind.is_kept())
+    }
+
+    /// Answers with an error. What is not durable is not told, but lines and progress were never going to be.
+    fn refuse(mut self, error: JournalError) -> Numbered {
+        self.events.retain(|event| !event.kind.is_kept());
+        if let Some(reply) = self.reply.take() {
+            let _nobody_waits = reply.send(Err(error));
+        }
+        self
+    }
+
+    fn refuse_as_taken_over(self) -> Numbered {
+        self.log.taken_over.store(true, Ordering::SeqCst);
+        let error = self.log.error_of_taken_over();
+        self.refuse(error)
+    }
+
+    /// Saves what may be saved, and says whether it was.
+    fn save(&self, to: &Connection) -> rusqlite::Result<bool> {
+        let run = self.log.run();
+        let begins = matches!(self.records.first(), Some(Record::Run(_) | Record::Opened));
+        let nothing = self.records.is_empty() && self.kept().next().is_none();
+        if !begins && !nothing && read_epoch(to, run)? != self.log.epoch.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        for record in &self.records {
+            record.save(to, run)?;
+        }
+        for event in self.kept() {
+            save_event(to, event)?;
+        }
+        if begins {
+            self.log.epoch.store(read_epoch(to, run)?, Ordering::SeqCst);
+            self.log.seq.store(find_last_seq(to, run)?, Ordering::SeqCst);
+        }
+        Ok(true)
     }
 }
 
@@ -130,17 +166,16 @@ fn number(entry: Entry) -> Numbered {
     Numbered { log, records, events, reply }
 }
 
-fn save(connection: &mut Connection, group: &[Numbered]) -> rusqlite::Result<()> {
+/// Commits a group, and says of each entry whether it was refused because another process has taken its run over.
+fn save<'a>(connection: &mut Connection, group: impl Iterator<Item = &'a Numbered>) -> rusqlite::Result<Vec<bool>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for entry in group {
-        for record in &entry.records {
-            record.save(&transaction, entry.log.run())?;
-        }
-        for event in entry.kept() {
-            save_event(&transaction, event)?;
-        }
-    }
-    transaction.commit()
+    let refused = group.map(|entry| entry.save(&transaction).map(|saved| !saved)).collect::<Result<_, _>>()?;
+    transaction.commit()?;
+    Ok(refused)
+}
+
+fn read_epoch(db: &Connection, run: &RunId) -> rusqlite::Result<i64> {
+    db.prepare_cached("SELECT epoch FROM runs WHERE id = ?1")?.query_row([run.as_str()], |row| row.get(0))
 }
 
 fn announce(entry: Numbered) {

@@ -144,8 +144,30 @@ fn a_newer_journal_is_refused() {
     execute(&path, "PRAGMA user_version = 99");
     for opened in [Journal::open(&path), Journal::read_only(&path)] {
         let error = opened.err().unwrap().to_string();
-        assert!(error.ends_with("has version 99, and this program knows versions up to 1"), "{error}");
+        assert!(error.ends_with("has version 99, and this program knows versions up to 2"), "{error}");
     }
+}
+
+/// Journals of every version load for ever, and what they say was made can be taken back for ever.
+#[tokio::test]
+async fn a_journal_of_version_1_is_read_and_taken_back() {
+    let folder = memory_folder();
+    let path = folder.path().join("journal.db");
+    execute(&path, include_str!("journal_1.sql"));
+    let run: RunId = "20260301-101500-k3f9".parse().unwrap();
+    let before = Journal::read_only(&path).unwrap().view(&run).unwrap().unwrap();
+    assert_eq!((before.run.format, before.steps.len(), before.resources.len(), before.seq), (1, 2, 2, 4));
+    assert_eq!(before.steps[0].skipped, None);
+
+    let bench = Bench::found(folder, run.as_str());
+    assert_eq!(bench.journal.view(&run).unwrap().unwrap(), before, "a new version adds, and changes nothing");
+    let error = bench.engine.resume(Plan::new(), &run, Cancel::new()).await.unwrap_err();
+    assert!(matches!(error, EngineError::TooOld { .. }), "{error}");
+    bench.world.keep("volume-0", "volume");
+    assert_eq!((bench.undo(Undo::Everything).await, bench.world.names()), (vec![], vec![]));
+    bench.engine.close(&run, Verdict::Failed).await.unwrap();
+    let events = bench.journal.events(&run).unwrap();
+    assert_eq!(events.last().unwrap().seq, 6);
 }
 
 /// Not a test by itself: the process that may write nothing.

@@ -79,6 +79,12 @@ impl World {
         self.0.lock().unwrap().undone.clone()
     }
 
+    /// Puts a thing there that somebody else made.
+    pub(crate) fn keep(&self, id: &str, name: &str) {
+        let thing = Thing { id: id.into(), name: name.into() };
+        self.0.lock().unwrap().things.insert(format!("foreign#{id}"), (thing, BTreeSet::new()));
+    }
+
     fn next_fault(&self, step: &str) -> Option<Fault> {
         self.0.lock().unwrap().faults.get_mut(step)?.pop_front()
     }
@@ -218,7 +224,15 @@ pub(crate) struct Bench {
     pub token: Kind,
     pub events: EventStream,
     pub spec: RunSpec,
-    pub folder: tempfile::TempDir,
+    pub folder: Arc<tempfile::TempDir>,
+    patience: Patience,
+    options: EngineOptions,
+}
+
+/// A folder that no disk has to sync: these tests ask what is written when, and the kernel does not die in them.
+pub(crate) fn memory_folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
 pub(crate) fn spec() -> RunSpec {
@@ -238,18 +252,79 @@ impl Bench {
     }
 
     pub(crate) fn with(patience: Patience, options: EngineOptions) -> Bench {
-        let world = World::default();
+        Bench::on(World::default(), Arc::new(memory_folder()), spec(), patience, options)
+    }
+
+    /// Makes one on a folder that has a journal.
+    pub(crate) fn found(folder: tempfile::TempDir, run: &str) -> Bench {
+        let spec = RunSpec { id: run.parse().unwrap(), ..spec() };
+        Bench::on(World::default(), Arc::new(folder), spec, Patience::none(), EngineOptions::default())
+    }
+
+    /// Returns what another process has: the same world and the same file, and an engine that knows nothing.
+    pub(crate) fn heir(&self) -> Bench {
+        self.survive();
+        Bench::on(self.world.clone(), Arc::clone(&self.folder), self.spec.clone(), self.patience, self.options)
+    }
+
+    fn on(
+        world: World,
+        folder: Arc<tempfile::TempDir>,
+        spec: RunSpec,
+        patience: Patience,
+        options: EngineOptions,
+    ) -> Bench {
         let mut mutations = Mutations::new();
         let mut register =
             |name, keep, resend| mutations.register(Maker { world: world.clone(), name, keep, resend, patience });
         let image = register("test.image", Keep::Artifact, Resend::OnlyIfAbsent);
         let volume = register("test.volume", Keep::Scaffold, Resend::OnlyIfAbsent);
         let token = register("test.token", Keep::Artifact, Resend::SameAnswer);
-        let folder = tempfile::tempdir().unwrap();
         let journal = Journal::open(&folder.path().join("journal.db")).unwrap();
         let (sink, events) = EventSink::channel();
         let engine = Engine::new(journal.clone(), Arc::new(mutations), options, sink);
-        Bench { engine, journal, world, image, volume, token, events, spec: spec(), folder }
+        Bench { engine, journal, world, image, volume, token, events, spec, folder, patience, options }
+    }
+
+    /// Lets the process die at a write: from then on nothing that it does is recorded, as if it were not there.
+    pub(crate) fn die_at(&self, write: &str) {
+        execute(
+            &self.database(),
+            &format!("CREATE TRIGGER death BEFORE {write} BEGIN SELECT raise(ABORT, 'dead'); END"),
+        );
+    }
+
+    /// Lets the process die after so many writes.
+    pub(crate) fn die_after(&self, writes: usize) {
+        let mut sql = format!("CREATE TABLE life (left INTEGER); INSERT INTO life VALUES ({writes});");
+        for (number, what) in [
+            "INSERT ON steps",
+            "UPDATE ON steps",
+            "INSERT ON resources",
+            "UPDATE ON resources",
+            "INSERT ON runs",
+            "UPDATE ON runs",
+            "INSERT ON events",
+        ]
+        .iter()
+        .enumerate()
+        {
+            sql += &format!(
+                "CREATE TRIGGER death_{number} BEFORE {what} BEGIN UPDATE life SET left = left - 1;
+                 SELECT raise(ABORT, 'dead') FROM life WHERE left < 0; END;"
+            );
+        }
+        execute(&self.database(), &sql);
+    }
+
+    fn survive(&self) {
+        let mut sql = String::from("DROP TRIGGER IF EXISTS death; DROP TABLE IF EXISTS life;");
+        (0..7).for_each(|number| sql += &format!("DROP TRIGGER IF EXISTS death_{number};"));
+        execute(&self.database(), &sql);
+    }
+
+    pub(crate) async fn resume(&self, plan: Plan) -> Outcome {
+        self.engine.resume(plan, &self.spec.id, Cancel::new()).await.unwrap()
     }
 
     pub(crate) async fn run(&self, plan: Plan) -> Outcome {
