@@ -14,6 +14,7 @@
 //! | `close` | before the live values of a scope are closed (the path is the scope's) |
 //! | `closed` | when they are closed, and the scope is not durable |
 //! | `undo` | before it is taken back |
+//! | `undoing` | when the journal says that it is being taken back, and no call was sent |
 //! | `undone` | when it was taken back, and that is not durable |
 //!
 //! Local work passes `start`, `settled` and `done`. The run as a whole has points of its own, under the path `run`:

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::undo::is_there;
+use crate::engine::past::is_good;
 use crate::event::StepState;
 use crate::journal::RunView;
 
@@ -67,7 +67,7 @@ impl<'a> Planned<'a> {
         let states = view.steps.iter().map(|row| (&*row.path, row.state)).collect();
         let mut there = HashMap::new();
         for resource in &view.resources {
-            *there.entry(&*resource.step).or_default() |= is_there(resource.state);
+            *there.entry(&*resource.step).or_default() |= is_good(resource.state);
         }
         Planned { plan: &view.run.plan, states, there }
     }

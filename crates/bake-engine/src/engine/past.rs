@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::engine::compare::{Planned, part};
 use crate::engine::outcome::StepFailure;
-use crate::engine::undo::{Left, is_there};
+use crate::engine::undo::Left;
 use crate::event::{SkipReason, StepState};
 use crate::inputs::NeedKind;
 use crate::journal::{ResourceRecord, ResourceState, RunView, StepRecord};
@@ -19,13 +19,15 @@ use crate::retry::RetryState;
 pub(super) struct Past {
     /// For each step of the plan.
     pub(super) steps: Vec<StepPast>,
-    /// Scopes that begin again, and what their earlier generations left behind.
+    /// What must go before its steps can run again.
     pub(super) replays: Vec<Replay>,
 }
 
-/// A scope that begins again.
+/// A scope that begins again, or a step whose thing was being taken back.
 pub(super) struct Replay {
-    pub(super) scope: usize,
+    /// The first step of it.
+    pub(super) step: usize,
+    /// What there is, or may be, of before.
     pub(super) abandoned: Vec<ResourceRecord>,
 }
 
@@ -135,7 +137,7 @@ impl<'a> Reading<'a> {
                 queue.extend(scope.members.iter().copied().chain([scope.end]));
             }
             // What was sent, or may have been, has its request already.
-            if !self.operation(step).is_some_and(|operation| is_there(operation.state)) {
+            if !self.operation(step).is_some_and(|operation| is_good(operation.state)) {
                 queue.extend(self.inputs(step).filter(|&from| stale[from]));
             }
         }
@@ -161,7 +163,8 @@ impl<'a> Reading<'a> {
     }
 
     fn is_undone(&self, step: usize) -> bool {
-        self.operation(step).is_some_and(|operation| operation.state == ResourceState::Undone)
+        let state = self.operation(step).map(|operation| operation.state);
+        matches!(state, Some(ResourceState::Undoing | ResourceState::Undone))
     }
 
     fn has_lost_its_artifact(&self, step: usize) -> bool {
@@ -196,6 +199,7 @@ impl<'a> Reading<'a> {
             return StepPast {
                 generation: row.map_or(1, |row| row.generation),
                 end: row.and_then(past_end),
+                operation: self.operation(step).filter(|operation| operation.state.is_pending()).cloned(),
                 ..StepPast::default()
             };
         }
@@ -226,7 +230,7 @@ impl<'a> Reading<'a> {
     fn needs_another_operation(&self, step: usize) -> bool {
         let node = self.node(step);
         match self.operation(step).map(|operation| operation.state) {
-            Some(ResourceState::Undone) => true,
+            Some(ResourceState::Undoing | ResourceState::Undone) => true,
             Some(ResourceState::NotMade) => {
                 let now = part(self.description, &node.path, "request");
                 let other_request = self.planned.part(&node.path, "request") != now;
@@ -252,13 +256,24 @@ impl<'a> Reading<'a> {
     }
 
     fn replays(&self) -> Vec<Replay> {
-        let scopes = self.plan.scopes.iter().enumerate().filter(|(_, nodes)| self.runs_again[nodes.end]);
-        let replays = scopes.map(|(scope, nodes)| {
-            let there = self.operations_of(nodes.end).filter(|operation| is_there(operation.state));
-            Replay { scope, abandoned: there.cloned().collect() }
+        let scopes = self.plan.scopes.iter().filter(|scope| self.runs_again[scope.end]);
+        let of_scopes = scopes.filter_map(|scope| {
+            let there = self.operations_of(scope.end).filter(|operation| operation.state.is_there());
+            let there = there.filter(|operation| operation.keep != Keep::NothingToUndo);
+            Some(Replay { step: *scope.members.first()?, abandoned: there.cloned().collect() })
         });
-        replays.collect()
+        let steps = (0..self.plan.nodes.len()).filter(|&step| self.runs_again[step] && self.scope_of(step).is_none());
+        let half_gone = steps.filter_map(|step| {
+            let operation = self.operation(step).filter(|operation| operation.state == ResourceState::Undoing)?;
+            Some(Replay { step, abandoned: vec![operation.clone()] })
+        });
+        of_scopes.chain(half_gone).collect()
     }
+}
+
+/// Says whether a step can go on with its operation.
+pub(super) fn is_good(state: ResourceState) -> bool {
+    state.is_there() && state != ResourceState::Undoing
 }
 
 fn past_end(row: &StepRecord) -> Option<PastEnd> {
@@ -271,14 +286,14 @@ fn past_end(row: &StepRecord) -> Option<PastEnd> {
     })
 }
 
-/// Puts what could not be taken back to the scopes that it is of.
-pub(super) fn by_scope<'a>(
+/// Returns the steps that cannot run again, and why: what could not be taken back.
+pub(super) fn held_up<'a>(
     replays: &'a [Replay],
     left: &'a [Left],
 ) -> impl Iterator<Item = (usize, Vec<&'a Left>)> + use<'a> {
     let of_each = replays.iter().map(|replay| {
         let is_of_it = |left: &&Left| replay.abandoned.iter().any(|resource| resource.operation == left.operation);
-        (replay.scope, left.iter().filter(is_of_it).collect::<Vec<_>>())
+        (replay.step, left.iter().filter(is_of_it).collect::<Vec<_>>())
     });
     of_each.filter(|(_, left)| !left.is_empty())
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cancel::Cancel;
 use crate::crash;
 use crate::engine::compare::Planned;
-use crate::engine::past::{Past, by_scope};
+use crate::engine::past::{Past, held_up};
 use crate::engine::schedule::Schedule;
 use crate::engine::{Engine, EngineError, Left, Outcome, finish, undo};
 use crate::error::{Class, StepError};
@@ -54,8 +54,8 @@ impl Engine {
         abandoned.sort_by_key(|resource| view.resources.iter().position(|other| other.operation == resource.operation));
         let left = undo::undo_all(&log, &self.mutations, &self.options, abandoned, &cancel).await;
         let mut schedule = Schedule::new(plan, graph, past, Arc::clone(&log), cancel.clone(), Arc::clone(&self.slots));
-        for (scope, left) in by_scope(&replays, &left) {
-            schedule.fail_scope(scope, cannot_begin_again(&left, &cancel));
+        for (step, left) in held_up(&replays, &left) {
+            schedule.fail_early(step, cannot_begin_again(&left, &cancel));
         }
         Ok(finish(schedule, &log).await)
     }

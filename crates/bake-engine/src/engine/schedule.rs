@@ -142,22 +142,21 @@ impl Schedule {
                     Settled::Warned
                 }
             };
+            self.note_unknown(step);
             self.settled[step] = Some(settled);
             self.dependants[step].iter().for_each(|&dependant| self.waiting[dependant] -= 1);
         }
     }
 
-    /// Fails the first step of a scope that cannot begin again, before any step is started.
-    pub(super) fn fail_scope(&mut self, scope: usize, error: StepError) {
-        let members = &self.shared.plan.scopes[scope].members;
-        let Some(&first) = members.first() else { return };
-        let node = self.shared.node(first);
-        let mut row = StepRow::settled(&node.path, self.shared.generation(first), StepState::Failed, 0);
+    /// Fails a step before any is started.
+    pub(super) fn fail_early(&mut self, step: usize, error: StepError) {
+        let node = self.shared.node(step);
+        let mut row = StepRow::settled(&node.path, self.shared.generation(step), StepState::Failed, 0);
         row.error = Some(json!(StepTrouble::from(&error)).to_string());
         let kind = EventKind::StepFinished { state: StepState::Failed, elapsed_ms: 0, error: error.chain() };
         self.shared.log.post(vec![Record::Step(row)], vec![Told::step(&node.path, None, kind)]);
-        self.ready.retain(|&step| step != first);
-        self.settle(first, StepEnd::Failed { error, unknown: None });
+        self.ready.retain(|&other| other != step);
+        self.settle(step, StepEnd::Failed { error, unknown: None });
     }
 
     fn waits_for_nothing(&self, step: usize) -> bool {
@@ -256,10 +255,8 @@ impl Schedule {
     }
 
     fn note_skipped(&mut self, step: usize, reason: &SkipReason) {
+        self.note_unknown(step);
         let (node, past) = (self.shared.node(step), &self.shared.past[step]);
-        if let Some(before) = past.operation.as_ref().filter(|before| before.state.is_pending()) {
-            self.report.unknown.push(UnknownOperation::from(before));
-        }
         if past.skipped.as_ref() == Some(reason) {
             return;
         }
@@ -268,6 +265,12 @@ impl Schedule {
         row.retry = past.retry.as_ref().map(|retry| json!(retry).to_string());
         let told = Told::step(&node.path, None, EventKind::StepSkipped { reason: reason.clone() });
         self.shared.log.post(vec![Record::Step(row)], vec![told]);
+    }
+
+    /// Reports what another process left open, and this one does not look for.
+    fn note_unknown(&mut self, step: usize) {
+        let before = self.shared.past[step].operation.as_ref().filter(|before| before.state.is_pending());
+        self.report.unknown.extend(before.map(UnknownOperation::from));
     }
 
     fn failed(&mut self, step: usize, error: &StepError, unknown: Option<Box<UnknownOperation>>) -> Settled {

@@ -36,15 +36,7 @@ impl Undo {
             (Keep::Scaffold, _) | (Keep::Artifact, Undo::Everything) => true,
             (Keep::Artifact, Undo::Scaffolds) => resource.state != ResourceState::Done,
         };
-        is_there(resource.state) && wanted
-    }
-}
-
-/// Says whether something is there, or may be.
-pub(super) fn is_there(state: ResourceState) -> bool {
-    match state {
-        ResourceState::Open | ResourceState::Accepted | ResourceState::Done | ResourceState::Unknown => true,
-        ResourceState::NotMade | ResourceState::Undone => false,
+        resource.state.is_there() && wanted
     }
 }
 
@@ -94,6 +86,15 @@ pub(super) async fn undo_all(
     let mut undoing = Undoing { log, mutations, options, cancel, queue, left: Vec::new() };
     undoing.run().await;
     undoing.left
+}
+
+/// Says in one line why something is left, such as which of several things it may be.
+fn reason(error: &StepError) -> String {
+    let reason = error.chain().join(": ");
+    match error.detail_lines() {
+        [] => reason,
+        lines => format!("{reason} ({})", lines.join(", ")),
+    }
 }
 
 struct Undoing<'a> {
@@ -161,7 +162,7 @@ impl Undoing<'_> {
             Ok(Undone::Gone) => Tried::Gone,
             Ok(Undone::InUse) => Tried::Again("it is still in use".to_owned()),
             Err(error) => {
-                let reason = error.chain().join(": ");
+                let reason = reason(&error);
                 match error.class() {
                     Class::Throttled | Class::Transient | Class::Unknown | Class::InUse | Class::Cancelled => {
                         Tried::Again(reason)
@@ -180,7 +181,7 @@ impl Undoing<'_> {
             None => self.find(mutation, op, resource).await?,
         };
         if let Some(made) = &made
-            && unpanicking(mutation.undo(op, made)).await? == Undone::InUse
+            && self.undo_made(mutation, op, resource, made).await? == Undone::InUse
         {
             return Ok(Undone::InUse);
         }
@@ -194,6 +195,30 @@ impl Undoing<'_> {
         });
         self.record(record, told).await;
         Ok(Undone::Gone)
+    }
+
+    /// Takes back what has ids. The journal says so before, or a run that goes on would build on what is gone.
+    async fn undo_made(
+        &self,
+        mutation: &dyn AnyMutation,
+        op: &Op,
+        resource: &ResourceRecord,
+        made: &str,
+    ) -> StepResult<Undone> {
+        let record = |state| Record::Resource { operation: op.id().to_owned(), state };
+        self.record(record(ResourceState::Undoing), None).await;
+        crash::point(op.step(), "undoing");
+        let undone = unpanicking(mutation.undo(op, made)).await;
+        let is_still_there = match &undone {
+            Ok(Undone::Gone) => false,
+            Ok(Undone::InUse) => true,
+            Err(error) => !matches!(error.class(), Class::Unknown | Class::Bug),
+        };
+        if is_still_there {
+            let before = if resource.result.is_some() { ResourceState::Done } else { ResourceState::Accepted };
+            self.log.post(vec![record(before)], Vec::new());
+        }
+        undone
     }
 
     async fn find(

@@ -24,11 +24,18 @@ pub enum ResourceState {
     Unknown,
     /// Nothing was made.
     NotMade,
+    /// It is being taken back, and may be gone.
+    Undoing,
     /// It was taken back.
     Undone,
 }
 
 impl ResourceState {
+    /// Says whether something is there, or may be.
+    pub fn is_there(self) -> bool {
+        !matches!(self, ResourceState::NotMade | ResourceState::Undone)
+    }
+
     /// Says whether something may be there that has no id in the journal.
     pub fn is_pending(self) -> bool {
         matches!(self, ResourceState::Open | ResourceState::Unknown)

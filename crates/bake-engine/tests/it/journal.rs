@@ -29,7 +29,9 @@ fn check(view: &RunView) {
             ResourceState::Open => assert!(resource.made.is_none() && !done(&resource.step)),
             ResourceState::Accepted => assert!(resource.made.is_some() && !done(&resource.step)),
             ResourceState::Done => assert!(resource.result.is_some() && done(&resource.step)),
-            ResourceState::Unknown | ResourceState::NotMade | ResourceState::Undone => panic!("{resource:?}"),
+            ResourceState::Unknown | ResourceState::NotMade | ResourceState::Undoing | ResourceState::Undone => {
+                panic!("{resource:?}")
+            }
         }
     }
     // An output is durable before a dependant starts.

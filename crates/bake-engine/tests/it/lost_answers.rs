@@ -76,6 +76,7 @@ async fn ambiguity_stops_and_names_what_it_found() {
     assert_eq!(bench.step_state("image"), Some(StepState::Unknown));
     let left = bench.undo(Undo::Everything).await;
     assert_eq!((left.len(), &left[0].made), (1, &None));
+    assert_eq!(left[0].reason, "cannot tell which of 2 `test.image` is the one of `image` (ami-1, ami-2)");
 }
 
 #[tokio::test(start_paused = true)]
