@@ -23,14 +23,14 @@ fn a_killed_bake_leaves_nothing_on_the_host() {
     let left = house.leftovers().or_argument(&marker);
 
     for moment in [0, 20, 60, 150, 400] {
-        let mut bake = house.start(&["slow-bake"]);
+        let mut bake = house.start(&["--fresh", "slow-bake"]);
         wait(Duration::from_millis(moment));
         bake.kill().unwrap();
         bake.wait().unwrap();
         left.wait_gone(LIMIT);
     }
 
-    let mut bake = house.start(&["slow-bake"]);
+    let mut bake = house.start(&["--fresh", "slow-bake"]);
     let is_daemon = |left: &Leftover| matches!(left, Leftover::Process { command, .. } if command.contains(&marker));
     let running = left.wait_for(Duration::from_secs(30), is_daemon);
     assert!(running.iter().any(|left| matches!(left, Leftover::Loop { .. })), "{running:?}");

@@ -170,7 +170,10 @@ async fn carry_out(
 
 /// What a failed run keeps because the user wants to look into it.
 fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
-    let there = |state| matches!(state, ResourceState::Accepted | ResourceState::Done | ResourceState::Unknown);
+    let there = |state| {
+        use ResourceState::{Accepted, Done, Undoing, Unknown};
+        matches!(state, Accepted | Done | Unknown | Undoing)
+    };
     let resources = journal.resources(id)?.into_iter();
     let kept = resources.filter(|made| made.keep != Keep::NothingToUndo && there(made.state));
     Ok(kept.map(Leftover::kept).collect())
