@@ -62,10 +62,6 @@ impl House {
         self.folder.path()
     }
 
-    pub(crate) fn store(&self) -> PathBuf {
-        self.path().join("state/store/local")
-    }
-
     /// `bake` with these words, ready to start: its working directory is the house, and its environment is empty.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bake"));
@@ -101,7 +97,13 @@ impl House {
 
     /// Names what is on a shelf of the store: `volumes`, `snapshots`, `images`.
     pub(crate) fn shelf(&self, name: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.store().join(name)) else { return Vec::new() };
+        self.shelf_in("local", name)
+    }
+
+    /// The same of another region.
+    pub(crate) fn shelf_in(&self, region: &str, name: &str) -> Vec<String> {
+        let folder = self.path().join("state/store").join(region).join(name);
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
         names.sort();

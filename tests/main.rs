@@ -7,3 +7,4 @@ mod failing;
 mod house;
 mod isolation;
 mod killed;
+mod resumed;

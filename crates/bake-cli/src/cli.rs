@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{base, env, image, plan, plugins, run, runs};
+use crate::commands::{base, env, image, plan, plugins, resume, run, runs};
 
 /// Turn a base image and packages into images
 ///
@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Env(env::EnvCommand),
     Runs(runs::RunsArgs),
     Show(runs::ShowArgs),
+    Resume(resume::ResumeArgs),
     Cancel(runs::CancelArgs),
     Teardown(runs::TeardownArgs),
     Plugins(plugins::PluginsArgs),

@@ -7,7 +7,8 @@ use std::time::Instant;
 use anyhow::Context;
 use bake_core::{Cloud, OnFailure, Planned, to_take_back};
 use bake_engine::{
-    Cancel, Engine, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunSpec, Verdict,
+    Cancel, Engine, EngineError, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunSpec,
+    Verdict,
 };
 use bake_linux::{PartitionChoice, find_root};
 use clap::ValueEnum;
@@ -113,11 +114,40 @@ pub(crate) fn refuse_unfinished(places: &Places, request_key: &str) -> anyhow::R
     Ok(())
 }
 
+/// Whether a run is a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    New,
+    /// The journal has it; what is done stays done.
+    Known,
+}
+
 /// Carries out a bake whose request is locked, and returns the exit code that tells how it went.
-pub(crate) async fn execute(
+pub(crate) async fn begin(
     global: &Global,
     places: &Places,
     prepared: Prepared,
+    ending: &Ending,
+    begun: Instant,
+) -> anyhow::Result<Exit> {
+    execute(global, places, (prepared, Run::New), ending, begun).await
+}
+
+/// Goes on with a run that the journal has, and whose request is locked.
+pub(crate) async fn go_on(
+    global: &Global,
+    places: &Places,
+    prepared: Prepared,
+    ending: &Ending,
+    begun: Instant,
+) -> anyhow::Result<Exit> {
+    execute(global, places, (prepared, Run::Known), ending, begun).await
+}
+
+async fn execute(
+    global: &Global,
+    places: &Places,
+    (prepared, run): (Prepared, Run),
     ending: &Ending,
     begun: Instant,
 ) -> anyhow::Result<Exit> {
@@ -126,7 +156,7 @@ pub(crate) async fn execute(
     let handles = prepared.planned.handles.clone();
     let Prepared { asked, environment, bake, mutations, planned, .. } = prepared;
     let watcher = Watcher::new(global, ending.output.format, places.logs(id.as_str()));
-    let ended = carry_out(watcher, places, (mutations, planned, spec), ending.on_failure()).await?;
+    let ended = carry_out(watcher, places, (mutations, planned, spec), run, ending.on_failure()).await?;
     let advice = advice(bake.composition.cloud.as_ref(), &id, &ended, asked.partition).await;
     let about = About { run: &id, environment: &environment.name, request: &bake.request, handles: &handles };
     let report = Report::new(about, ended, begun.elapsed(), advice)?;
@@ -138,6 +168,7 @@ async fn carry_out(
     watcher: Watcher,
     places: &Places,
     (mutations, planned, spec): (Mutations, Planned, RunSpec),
+    run: Run,
     on_failure: OnFailure,
 ) -> anyhow::Result<Ended> {
     let cancel = Cancel::new();
@@ -148,7 +179,10 @@ async fn carry_out(
     let watching = tokio::spawn(progress::watch(events, watcher));
     let engine = Engine::new(journal.clone(), Arc::new(mutations), EngineOptions::default(), sink);
 
-    let outcome = engine.run(planned.plan, spec, cancel.clone()).await?;
+    let outcome = match run {
+        Run::New => engine.run(planned.plan, spec, cancel.clone()).await?,
+        Run::Known => engine.resume(planned.plan, &id, cancel.clone()).await.map_err(not_resumed)?,
+    };
     let images = planned.handles.images_made(&outcome)?;
     let left = match to_take_back(outcome.verdict, &images, on_failure) {
         Some(what) => match engine.undo(&id, what, cancel).await {
@@ -166,6 +200,13 @@ async fn carry_out(
     drop(engine);
     watching.await.context("the watcher of the run ended early")?;
     Ok(Ended { outcome, left, images })
+}
+
+/// A run that cannot be gone on with is as it was; what can be done instead is said.
+fn not_resumed(error: EngineError) -> anyhow::Error {
+    let (EngineError::PlanChanged { run, .. } | EngineError::TooOld { run }) = &error else { return error.into() };
+    let hint = format!("take it back with `bake teardown {run}`, or bake anew with `--fresh`");
+    Advice::usage(error.to_string()).hint(hint).into()
 }
 
 /// What a failed run keeps because the user wants to look into it.

@@ -127,6 +127,10 @@ impl Screen {
 fn line(event: &Event, verbose: bool) -> Option<String> {
     let step = event.step.as_deref().unwrap_or_default();
     match &event.kind {
+        EventKind::RunResumed { title, steps, ended } => {
+            let (done, all) = (ended.len(), steps.len());
+            Some(format!("run {} goes on, {done} of {all} steps are done: {title}", event.run))
+        }
         EventKind::RunStarted { title, .. } => Some(format!("run {}: {title}", event.run)),
         EventKind::StepFinished { state, elapsed_ms, .. } if !is_plumbing(event) => {
             let word = match state {

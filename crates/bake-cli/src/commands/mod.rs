@@ -5,6 +5,7 @@ pub(crate) mod env;
 pub(crate) mod image;
 pub(crate) mod plan;
 pub(crate) mod plugins;
+pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 
@@ -25,6 +26,7 @@ pub(crate) async fn run(cli: Cli) -> Exit {
         Command::Env(command) => env::run(&global, command).map(done),
         Command::Runs(arguments) => runs::list(&global, arguments).map(done),
         Command::Show(arguments) => runs::show(&global, arguments).map(done),
+        Command::Resume(arguments) => resume::run(&global, arguments).await,
         Command::Cancel(arguments) => runs::cancel(&global, arguments).map(done),
         Command::Teardown(arguments) => runs::teardown(&global, arguments).await,
         Command::Plugins(arguments) => plugins::run(arguments).map(done),

@@ -90,7 +90,7 @@ pub(crate) async fn apply(global: &Global, arguments: ApplyArgs) -> anyhow::Resu
     if !fresh {
         execution::refuse_unfinished(places, &prepared.key)?;
     }
-    execution::execute(global, places, prepared, &ending, begun).await
+    execution::begin(global, places, prepared, &ending, begun).await
 }
 
 /// The plan as a file: everything that decides what will be done, secrets masked.

@@ -38,5 +38,5 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     if !fresh {
         execution::refuse_unfinished(places, &prepared.key)?;
     }
-    execution::execute(global, places, prepared, &ending, begun).await
+    execution::begin(global, places, prepared, &ending, begun).await
 }

@@ -172,6 +172,6 @@ fn word(state: &impl serde::Serialize) -> String {
     }
 }
 
-fn unknown_run(run: &RunId) -> Advice {
+pub(super) fn unknown_run(run: &RunId) -> Advice {
     Advice::usage(format!("the journal knows no run `{run}`")).hint("`bake runs` lists them")
 }
