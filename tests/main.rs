@@ -8,3 +8,4 @@ mod house;
 mod isolation;
 mod killed;
 mod resumed;
+mod runs;

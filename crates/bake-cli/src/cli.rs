@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{base, env, image, plan, plugins, resume, run, runs};
+use crate::commands::{base, env, gc, image, plan, plugins, resume, run, runs};
 
 /// Turn a base image and packages into images
 ///
@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Resume(resume::ResumeArgs),
     Cancel(runs::CancelArgs),
     Teardown(runs::TeardownArgs),
+    Gc(gc::GcArgs),
     Plugins(plugins::PluginsArgs),
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use bake_core::{Cloud, OnFailure, Planned, to_take_back};
+use bake_core::{Cloud, Image, OnFailure, Planned, to_take_back};
 use bake_engine::{
-    Cancel, Engine, EngineError, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunSpec,
-    Verdict,
+    Cancel, Engine, EngineError, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunRecord,
+    RunSpec, StepContext, Verdict,
 };
 use bake_linux::{PartitionChoice, find_root};
 use clap::ValueEnum;
@@ -76,6 +76,27 @@ impl Ending {
             }
         }
         Ok(())
+    }
+
+    /// Tells everybody who wants to know: people first, then scripts.
+    ///
+    /// What was baked was baked: that somebody could not be told is an error to show, and no other end.
+    pub(crate) fn deliver(&self, global: &Global, report: &Report) -> anyhow::Result<Exit> {
+        report.tell(global.quiet);
+        let json = serde_json::to_string(report)?;
+        let printed = match self.output.format {
+            Format::Json => print_line(&json),
+            Format::Text => report.id_lines().try_for_each(|line| print_line(&line)),
+        };
+        let told = [
+            printed.context("cannot write to standard output"),
+            self.result.as_deref().map_or(Ok(()), |file| Report::write(file, &format!("{json}\n"))),
+            self.properties.as_deref().map_or(Ok(()), |file| Report::write(file, &report.properties())),
+        ];
+        for error in told.into_iter().filter_map(Result::err) {
+            failure::print(&error, report.exit);
+        }
+        Ok(report.exit)
     }
 }
 
@@ -160,7 +181,38 @@ async fn execute(
     let advice = advice(bake.composition.cloud.as_ref(), &id, &ended, asked.partition).await;
     let about = About { run: &id, environment: &environment.name, request: &bake.request, handles: &handles };
     let report = Report::new(about, ended, begun.elapsed(), advice)?;
-    deliver(global, ending, &report)
+    ending.deliver(global, &report)
+}
+
+/// Finds a finished bake of the same request whose images are all still there.
+pub(crate) async fn baked_before(places: &Places, prepared: &Prepared) -> anyhow::Result<Option<Report>> {
+    if !places.journal().exists() {
+        return Ok(None);
+    }
+    let journal = Journal::read_only(&places.journal())?;
+    let cx = StepContext::detached("reuse", &Cancel::new());
+    let same = |run: &RunRecord| run.request_key == prepared.key && run.verdict == Some(Verdict::Done);
+    // The newest first: it is what a user would take.
+    for run in journal.runs()?.into_iter().rev().filter(same) {
+        let images = images_of(&journal, &run.id)?;
+        let mut there = !images.is_empty();
+        for image in &images {
+            there = there && prepared.bake.composition.cloud.has_image(cx.clone(), image).await?;
+        }
+        if there {
+            let request = &prepared.bake.request;
+            return Ok(Some(Report::reused(&run.id, &prepared.environment.name, request, images)));
+        }
+    }
+    Ok(None)
+}
+
+/// The images of a run that were not taken back, as far as its journal knows.
+fn images_of(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Image>> {
+    let made = journal.resources(id)?.into_iter();
+    let kept = made.filter(|made| made.keep == Keep::Artifact && made.state == ResourceState::Done);
+    // A snapshot is an artifact, too; what reads as an image is one.
+    Ok(kept.filter_map(|made| serde_json::from_value(made.result?).ok()).collect())
 }
 
 /// Runs the plan, takes back what must not stay, and closes the run in the journal. Returns what is left, kept or not.
@@ -209,6 +261,11 @@ fn not_resumed(error: EngineError) -> anyhow::Error {
     Advice::usage(error.to_string()).hint(hint).into()
 }
 
+/// Tells whether a run that has ended still has a thing of this id to take back.
+pub(crate) fn knows_of(journal: &Journal, id: &RunId, thing: &str) -> anyhow::Result<bool> {
+    Ok(kept(journal, id)?.iter().any(|left| left.made["id"] == thing))
+}
+
 /// What a failed run keeps because the user wants to look into it.
 fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
     let there = |state| {
@@ -232,25 +289,4 @@ async fn advice(cloud: &dyn Cloud, id: &RunId, ended: &Ended, partition: Option<
     let root = std::fs::File::open(&disk).ok().and_then(|file| find_root(&file, &choice).ok());
     let Some(offset) = root.map(|root| root.offset) else { return Some(teardown) };
     Some(format!("look into the volume with `mount -o ro,loop,offset={offset} {} /mnt`; {teardown}", disk.display()))
-}
-
-/// Tells everybody who wants to know: people first, then scripts.
-///
-/// What was baked was baked: that somebody could not be told is an error to show, and no other end.
-fn deliver(global: &Global, ending: &Ending, report: &Report) -> anyhow::Result<Exit> {
-    report.tell(global.quiet);
-    let json = serde_json::to_string(report)?;
-    let printed = match ending.output.format {
-        Format::Json => print_line(&json),
-        Format::Text => report.id_lines().try_for_each(|line| print_line(&line)),
-    };
-    let told = [
-        printed.context("cannot write to standard output"),
-        ending.result.as_deref().map_or(Ok(()), |file| Report::write(file, &format!("{json}\n"))),
-        ending.properties.as_deref().map_or(Ok(()), |file| Report::write(file, &report.properties())),
-    ];
-    for error in told.into_iter().filter_map(Result::err) {
-        failure::print(&error, report.exit);
-    }
-    Ok(report.exit)
 }

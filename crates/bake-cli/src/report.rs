@@ -24,6 +24,9 @@ pub(crate) struct Report {
     #[serde(serialize_with = "code")]
     pub(crate) exit: Exit,
     pub(crate) elapsed_ms: u64,
+    /// Whether an earlier bake of the same request was taken instead of a new one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) reused: bool,
     /// Images that exist now.
     pub(crate) images: Vec<Image>,
     /// What became of each image in each region that it was to be copied to.
@@ -183,6 +186,7 @@ impl Report {
             outcome: how,
             exit,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            reused: false,
             images,
             copies,
             tags: identity.image_tags(),
@@ -195,6 +199,30 @@ impl Report {
             unknown,
             advice,
         })
+    }
+
+    /// Tells of an earlier bake whose images are still there.
+    pub(crate) fn reused(run: &RunId, environment: &str, request: &PackageRequest, images: Vec<Image>) -> Self {
+        Self {
+            run: run.to_string(),
+            environment: environment.to_owned(),
+            request: request.title(),
+            outcome: Outcome::Baked,
+            exit: Exit::Done,
+            elapsed_ms: 0,
+            reused: true,
+            images,
+            copies: Vec::new(),
+            tags: Tags::new(),
+            renamed: Vec::new(),
+            packages: Vec::new(),
+            package_changes: Changes::default(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            left: Vec::new(),
+            unknown: Vec::new(),
+            advice: None,
+        }
     }
 
     /// Prints the end of the story to standard error.
@@ -233,6 +261,9 @@ impl Report {
     fn headline(&self) -> String {
         let seconds = self.elapsed_ms as f64 / 1000.0;
         let names: Vec<_> = self.images.iter().map(|image| format!("{} ({})", image.name, image.id)).collect();
+        if self.reused {
+            return format!("already baked {}: {} [run {}]", self.request, names.join(", "), self.run);
+        }
         match names.is_empty() {
             true => format!("{} {} in {seconds:.1} s [run {}]", self.outcome.word(), self.request, self.run),
             false => {

@@ -27,7 +27,7 @@ pub use model::{
 };
 pub use plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, ImageName, Images, Medium, Needs,
-    OpenVolume, PlanError, Provisioner, Root, TagTemplates, Templates, Volumes,
+    OpenVolume, PlanError, Provisioner, Root, Scrap, ScrapKind, TagTemplates, Templates, Volumes,
 };
 pub use request::{PackageRequest, PackageSpec, RequestError};
 pub use tag_limits::{TagError, check_tags};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bake_config::Stage;
 use bake_core::{
-    Architecture, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyImage, Disk, Finalizer,
+    Architecture, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyImage, Disk, Finalizer, Image,
     Images, Installed, Medium, Needs, OpenVolume, Package, PackageChanges, PackageRequest, PackageSpec, PlanError,
-    Provisioner, Region, Root, Volume, VolumeId, Volumes,
+    Provisioner, Region, Root, Scrap, Volume, VolumeId, Volumes,
 };
 use bake_engine::{
     Calls, Cancel, Classify, Found, Keep, Mutation, Mutations, Op, Resend, StepContext, StepResult, Steps, Undone,
@@ -48,6 +48,18 @@ impl Cloud for Altered {
     async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
         let wanted = query.wanted.clone().or(self.default_base.map(Into::into));
         self.cloud.resolve_base(cx, &BaseQuery { wanted, ..query.clone() }).await
+    }
+
+    async fn scraps(&self, cx: StepContext) -> StepResult<Vec<Scrap>> {
+        self.cloud.scraps(cx).await
+    }
+
+    async fn remove_scrap(&self, cx: StepContext, scrap: &Scrap) -> StepResult<Undone> {
+        self.cloud.remove_scrap(cx, scrap).await
+    }
+
+    async fn has_image(&self, cx: StepContext, image: &Image) -> StepResult<bool> {
+        self.cloud.has_image(cx, image).await
     }
 }
 

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bake_config::{Built, ConfigErrors, PluginInfo, PluginKind, Setting, Settings, Takes};
-use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium};
-use bake_core::{BaseImage, Region, Volume};
-use bake_engine::{Mutations, StepContext, StepResult};
+use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap};
+use bake_core::{BaseImage, Image, Region, Volume};
+use bake_engine::{Mutations, StepContext, StepResult, Undone};
 use serde::Deserialize;
 
 use crate::mutations::register;
 use crate::program::blocking;
-use crate::store::{Store, check_region};
+use crate::store::{Removed, Store, check_region};
 
 /// What this plugin says of itself.
 pub const INFO: PluginInfo = PluginInfo {
@@ -92,6 +92,24 @@ impl Cloud for LocalCloud {
         let region = query.region.as_ref().unwrap_or(&self.settings.region).clone();
         let wanted = query.wanted.as_ref().or(self.settings.base.as_ref()).cloned();
         Ok(blocking(move || store.resolve_base(&region, wanted.as_deref())).await?)
+    }
+
+    async fn scraps(&self, _: StepContext) -> StepResult<Vec<Scrap>> {
+        let store = self.store.clone();
+        Ok(blocking(move || store.scraps()).await?)
+    }
+
+    async fn remove_scrap(&self, _: StepContext, scrap: &Scrap) -> StepResult<Undone> {
+        let (store, scrap) = (self.store.clone(), scrap.clone());
+        Ok(match blocking(move || store.remove_scrap(&scrap)).await? {
+            Removed::Gone => Undone::Gone,
+            Removed::InUse(_) => Undone::InUse,
+        })
+    }
+
+    async fn has_image(&self, _: StepContext, image: &Image) -> StepResult<bool> {
+        let (store, image) = (self.store.clone(), image.clone());
+        Ok(blocking(move || Ok(store.images(&image.region)?.iter().any(|there| there.id == image.id.as_str()))).await?)
     }
 
     async fn disk_file(&self, volume: &Volume) -> StepResult<PathBuf> {

@@ -38,6 +38,7 @@ mod partition;
 mod program;
 mod random;
 mod record;
+mod scraps;
 mod shelf;
 mod snapshots;
 mod store;

@@ -135,7 +135,7 @@ fn is_there(path: &Path) -> StoreResult<bool> {
 }
 
 /// The tag that says which run made a thing.
-const RUN_TAG: &str = "bake:run";
+pub(crate) const RUN_TAG: &str = "bake:run";
 
 /// Refuses what another run made.
 pub(crate) fn check_run<R: Record>(record: &R, run: Option<&str>) -> StoreResult<()> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod base;
 pub(crate) mod env;
+pub(crate) mod gc;
 pub(crate) mod image;
 pub(crate) mod plan;
 pub(crate) mod plugins;
@@ -28,6 +29,7 @@ pub(crate) async fn run(cli: Cli) -> Exit {
         Command::Show(arguments) => runs::show(&global, arguments).map(done),
         Command::Resume(arguments) => resume::run(&global, arguments).await,
         Command::Cancel(arguments) => runs::cancel(&global, arguments).map(done),
+        Command::Gc(arguments) => gc::run(&global, arguments).await,
         Command::Teardown(arguments) => runs::teardown(&global, arguments).await,
         Command::Plugins(arguments) => plugins::run(arguments).map(done),
     };

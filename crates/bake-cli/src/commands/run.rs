@@ -20,6 +20,9 @@ pub(crate) struct RunArgs {
     /// Bake although an earlier run of the same request is unfinished; that one stays as it is
     #[arg(long)]
     fresh: bool,
+    /// Take an earlier bake of the same request, if there is one and its images are still there
+    #[arg(long, conflicts_with = "fresh")]
+    reuse: bool,
     #[command(flatten)]
     ending: Ending,
 }
@@ -27,7 +30,7 @@ pub(crate) struct RunArgs {
 /// Bakes, and returns the exit code that tells how it went.
 pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<Exit> {
     let (begun, started) = (Instant::now(), jiff::Timestamp::now());
-    let RunArgs { asked, fresh, ending } = arguments;
+    let RunArgs { asked, fresh, reuse, ending } = arguments;
     let configuration = Configuration::load(global)?;
     let prepared = Prepared::new(&configuration, asked.here()?, RunId::new(started), started)?;
     ending.refuse_unwritable()?;
@@ -35,6 +38,9 @@ pub(crate) async fn run(global: &Global, arguments: RunArgs) -> anyhow::Result<E
     let places = &configuration.places;
     places.make()?;
     let _lock = places.lock_request(&prepared.key, prepared.id())?;
+    if reuse && let Some(report) = execution::baked_before(places, &prepared).await? {
+        return ending.deliver(global, &report);
+    }
     if !fresh {
         execution::refuse_unfinished(places, &prepared.key)?;
     }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use bake_engine::{MutationKind, StepContext, StepError, StepResult};
+use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
     BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource,
@@ -34,6 +34,33 @@ pub struct CloudKinds {
     pub tag: Option<MutationKind<TagResource, Tagged>>,
 }
 
+/// Something that a run has made and that no image needs, as its tags tell.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Scrap {
+    /// What it is.
+    pub kind: ScrapKind,
+    /// The cloud's own id.
+    pub id: String,
+    /// Where it is.
+    pub region: Region,
+    /// The run that made it.
+    pub run: String,
+    /// When it was made.
+    pub created: jiff::Timestamp,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// What can be scrap. An image never is: whoever bakes elsewhere knows what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrapKind {
+    /// A volume.
+    Volume,
+    /// A snapshot without an image.
+    Snapshot,
+}
+
 /// A place where base images, volumes, snapshots and images live.
 ///
 /// Reads may be called at any time and as often as anybody likes; they change nothing. Every change goes through
@@ -56,6 +83,15 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Finds the base image. Ambiguity is an error that lists the candidates; it is never resolved by a guess.
     async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage>;
+
+    /// Lists what runs have made, whoever's they were, and no image needs.
+    async fn scraps(&self, cx: StepContext) -> StepResult<Vec<Scrap>>;
+
+    /// Removes a scrap; says so if somebody uses it.
+    async fn remove_scrap(&self, cx: StepContext, scrap: &Scrap) -> StepResult<Undone>;
+
+    /// Tells whether an image is there.
+    async fn has_image(&self, cx: StepContext, image: &Image) -> StepResult<bool>;
 
     /// Returns the file that holds a volume's bytes, where the medium is [`Medium::File`].
     async fn disk_file(&self, volume: &Volume) -> StepResult<PathBuf> {

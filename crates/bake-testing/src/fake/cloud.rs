@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Medium, Region, Tags, Volume,
-    VolumeId,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Medium, Region, Scrap, ScrapKind,
+    Tags, Volume, VolumeId,
 };
-use bake_engine::{Cancel, Mutation, Mutations, StepContext, StepError, StepResult};
+use bake_engine::{Cancel, Mutation, Mutations, StepContext, StepError, StepResult, Undone};
 use tempfile::TempDir;
 
 use super::kinds;
@@ -286,6 +286,21 @@ impl Cloud for Client {
         self.cloud.call("DescribeBases", |state| resolve(&state.bases, query))
     }
 
+    async fn scraps(&self, _: StepContext) -> StepResult<Vec<Scrap>> {
+        self.cloud.call("DescribeScraps", |state| Ok(scraps(state)))
+    }
+
+    async fn remove_scrap(&self, _: StepContext, scrap: &Scrap) -> StepResult<Undone> {
+        self.cloud.call("DeleteScrap", |state| {
+            state.remove(&scrap.id);
+            Ok(Undone::Gone)
+        })
+    }
+
+    async fn has_image(&self, _: StepContext, image: &Image) -> StepResult<bool> {
+        self.cloud.call("DescribeImage", |state| Ok(state.existing(&image.region, image.id.as_str()).is_ok()))
+    }
+
     async fn disk_file(&self, volume: &Volume) -> StepResult<PathBuf> {
         self.cloud.call("DescribeVolume", |state| {
             state.existing(&volume.region, volume.id.as_str())?;
@@ -293,6 +308,20 @@ impl Cloud for Client {
             disks.map(|disks| disks.file(volume.id.as_str())).ok_or_else(|| StepError::bug("its volumes are no files"))
         })
     }
+}
+
+fn scraps(state: &State) -> Vec<Scrap> {
+    let kind = |id: &str, thing: &Thing| match thing.kind {
+        "volume" => Some(ScrapKind::Volume),
+        "snapshot" if state.things.values().all(|other| other.uses.as_deref() != Some(id)) => Some(ScrapKind::Snapshot),
+        _ => None,
+    };
+    let scrap = |(id, thing): (&String, &Thing)| {
+        let (kind, run) = (kind(id, thing)?, thing.tags.get("bake:run")?.clone());
+        let (region, created) = (thing.region.clone(), jiff::Timestamp::UNIX_EPOCH);
+        Some(Scrap { kind, id: id.clone(), region, run, created, size: thing.size })
+    };
+    state.things.iter().filter_map(scrap).collect()
 }
 
 fn resolve(bases: &[BaseImage], query: &BaseQuery) -> StepResult<BaseImage> {
