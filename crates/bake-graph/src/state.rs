@@ -1,0 +1,116 @@
+//! How a step stands, and how that looks.
+
+use bake_engine::{RunView, StepRecord, StepState};
+
+/// How a step stands. What is drawn of it is a mark as well as a colour, since not everybody sees both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// There is no run, only a plan.
+    Planned,
+    /// It has not begun.
+    Waiting,
+    /// It is under way.
+    Running,
+    /// A try failed, and the next one is waited for.
+    Retrying,
+    /// It ended well.
+    Done,
+    /// It failed, and was optional.
+    Warned,
+    /// It failed.
+    Failed,
+    /// It failed, and whether it changed the world is not known.
+    Unknown,
+    /// It was not run.
+    Skipped,
+    /// A cancel ended it.
+    Cancelled,
+    /// What it had made was taken back.
+    TakenBack,
+    /// The run ended before it began.
+    NotRun,
+}
+
+/// How a state looks.
+pub(crate) struct Look {
+    pub(crate) mark: char,
+    pub(crate) word: &'static str,
+    pub(crate) class: &'static str,
+    pub(crate) fill: &'static str,
+    pub(crate) line: &'static str,
+    pub(crate) dark_fill: &'static str,
+    pub(crate) dark_line: &'static str,
+}
+
+const ALL: [State; 12] = [
+    State::Planned,
+    State::Waiting,
+    State::Running,
+    State::Retrying,
+    State::Done,
+    State::Warned,
+    State::Failed,
+    State::Unknown,
+    State::Skipped,
+    State::Cancelled,
+    State::TakenBack,
+    State::NotRun,
+];
+
+impl State {
+    /// Returns all states, in the order of the legend.
+    pub(crate) fn all() -> impl Iterator<Item = State> {
+        ALL.into_iter()
+    }
+
+    pub(crate) fn is_mark(char: char) -> bool {
+        !char.is_ascii() && ALL.iter().any(|state| state.look().mark == char)
+    }
+
+    /// Returns how the state looks. Every fill bears dark text, every dark fill bears light text, at 7:1 or better.
+    pub(crate) fn look(self) -> Look {
+        let look = |mark, word, class, [fill, line, dark_fill, dark_line]: [&'static str; 4]| Look {
+            mark,
+            word,
+            class,
+            fill,
+            line,
+            dark_fill,
+            dark_line,
+        };
+        match self {
+            State::Planned => look('•', "planned", "planned", ["#ffffff", "#57606a", "#161b22", "#8b949e"]),
+            State::Waiting => look('○', "waiting", "waiting", ["#ffffff", "#8c959f", "#161b22", "#6e7681"]),
+            State::Running => look('▶', "running", "running", ["#ddf4ff", "#0969da", "#0c2d4d", "#58a6ff"]),
+            State::Retrying => look('↻', "waiting to retry", "retrying", ["#fff8c5", "#9a6700", "#341a00", "#d29922"]),
+            State::Done => look('✓', "done", "done", ["#dafbe1", "#1a7f37", "#0b2e16", "#3fb950"]),
+            State::Warned => {
+                look('!', "failed, but optional", "warned", ["#fff1e5", "#bc4c00", "#3d1300", "#f0883e"])
+            }
+            State::Failed => look('✗', "failed", "failed", ["#ffebe9", "#cf222e", "#4a0e10", "#ff7b72"]),
+            State::Unknown => look('?', "outcome unknown", "unknown", ["#fbefff", "#8250df", "#2b1652", "#bc8cff"]),
+            State::Skipped => look('↷', "skipped", "skipped", ["#eaeef2", "#6e7781", "#21262d", "#8b949e"]),
+            State::Cancelled => look('■', "cancelled", "cancelled", ["#eaeef2", "#24292f", "#21262d", "#c9d1d9"]),
+            State::TakenBack => look('↶', "taken back", "taken-back", ["#f6f8fa", "#57606a", "#1c2128", "#8b949e"]),
+            State::NotRun => look('–', "not run", "not-run", ["#f6f8fa", "#8c959f", "#1c2128", "#6e7681"]),
+        }
+    }
+}
+
+/// Reads how a step stands from a run. `taken_back` says that it made something, and nothing of it is left.
+pub(crate) fn of_step(view: &RunView, record: Option<&StepRecord>, taken_back: bool) -> State {
+    let Some(record) = record else {
+        return if view.run.finished.is_some() { State::NotRun } else { State::Waiting };
+    };
+    match record.state {
+        None if record.retry.is_some() => State::Retrying,
+        None => State::Running,
+        Some(StepState::Done) if taken_back => State::TakenBack,
+        Some(StepState::Done) => State::Done,
+        Some(StepState::Failed) => State::Failed,
+        Some(StepState::Warned) => State::Warned,
+        Some(StepState::Skipped) => State::Skipped,
+        Some(StepState::Cancelled) => State::Cancelled,
+        Some(StepState::Unknown) => State::Unknown,
+    }
+}
