@@ -15,7 +15,7 @@ impl Drawing {
         let titles = [&self.title, &self.subtitle];
         let titles = quoted(titles.into_iter().filter(|line| !line.is_empty()).map(String::as_str));
         let _infallible = writeln!(out, "label={titles}];");
-        out.push_str("  node [shape=box, style=\"filled,rounded\", fontname=\"sans-serif\", fontcolor=\"#1f2328\"];\n");
+        out.push_str("  node [shape=box, style=\"filled,rounded\", margin=\"0.2,0.08\", fontname=\"sans-serif\", fontcolor=\"#1f2328\"];\n");
         out.push_str("  edge [color=\"#57606a\"];\n");
         self.write_group(&mut out, 0, 1);
         for arrow in &self.arrows {
@@ -32,9 +32,8 @@ impl Drawing {
             let _infallible = writeln!(out, "{pad}n{number} [{}];", self.node(step));
         }
         for inner in (1..self.groups.len()).filter(|&inner| self.groups[inner].parent == group) {
+            let heading = quoted([&*self.heading_with_tally(inner)]);
             let state = self.frame(inner).map(|frame| frame.state).filter(|_| self.has_run);
-            let mark = state.map(|state| format!("{} ", state.look().mark)).unwrap_or_default();
-            let heading = quoted([&*format!("{mark}{}", self.heading(inner))]);
             let color = state.map_or("#8c959f", |state| state.look().line);
             let _infallible = writeln!(out, "{pad}subgraph cluster_{inner} {{");
             let _infallible = writeln!(
@@ -50,7 +49,9 @@ impl Drawing {
     fn node(&self, step: &Step) -> String {
         let tooltip = tooltip(step);
         if step.shape == Shape::Bar {
-            return format!("label=\"\", shape=box, style=filled, fillcolor=\"#57606a\", height=0.06, width=1.6, fixedsize=true, tooltip={tooltip}");
+            return format!(
+                "label=\"\", shape=box, style=filled, fillcolor=\"#57606a\", height=0.06, width=1.6, fixedsize=true, tooltip={tooltip}"
+            );
         }
         let look = step.state.look();
         let mark = if self.has_run { format!("{} ", look.mark) } else { String::new() };
@@ -82,8 +83,7 @@ impl Drawing {
     /// Graphviz has no arrows between boxes: they lead from the last or to the first step inside, and are cut at the rim.
     fn representative(&self, step: usize, last: bool) -> usize {
         let Shape::Frame(group) = self.steps[step].shape else { return step };
-        let mut inside =
-            self.drawn().filter(|(_, step)| crate::groups::is_inside(&self.groups, step.group, group));
+        let mut inside = self.drawn().filter(|(_, step)| crate::groups::is_inside(&self.groups, step.group, group));
         let found = if last { inside.last() } else { inside.next() };
         found.expect("a box is only drawn around a node").0
     }
@@ -97,9 +97,16 @@ impl Drawing {
         for (number, state) in states.iter().map(|state: &State| state.look()).enumerate() {
             let label = quoted([&*format!("{} {}", state.mark, state.word)]);
             let (fill, line) = (state.fill, state.line);
-            let _infallible = writeln!(out, "    legend_{number} [label={label}, fillcolor=\"{fill}\", color=\"{line}\"];");
+            let _infallible =
+                writeln!(out, "    legend_{number} [label={label}, fillcolor=\"{fill}\", color=\"{line}\"];");
         }
         out.push_str("  }\n");
+    }
+
+    pub(crate) fn heading_with_tally(&self, group: usize) -> String {
+        let tally = self.tally(group);
+        let dot = if tally.is_empty() { "" } else { " · " };
+        format!("{}{dot}{tally}", self.heading(group))
     }
 
     /// Returns the lines of a node: its name, then a remark.
@@ -113,7 +120,7 @@ impl Drawing {
 /// Longest line of a name, in columns.
 pub(crate) const NAME_COLUMNS: usize = 20;
 /// Longest remark; it is written smaller.
-pub(crate) const REMARK_COLUMNS: usize = 28;
+pub(crate) const REMARK_COLUMNS: usize = 24;
 
 fn tooltip(step: &Step) -> String {
     quoted(step.tooltip.iter().map(String::as_str))

@@ -135,8 +135,7 @@ impl Drawing {
     }
 
     fn write_tooltips(&mut self) {
-        let states: BTreeMap<String, State> =
-            self.steps.iter().map(|step| (step.path.clone(), step.state)).collect();
+        let states: BTreeMap<String, State> = self.steps.iter().map(|step| (step.path.clone(), step.state)).collect();
         for step in &mut self.steps {
             step.tooltip = tooltip::of_step(step, &states, self.has_run);
         }
@@ -147,21 +146,24 @@ impl Drawing {
         self.steps.iter().enumerate().filter(|(_, step)| matches!(step.shape, Shape::Node | Shape::Bar))
     }
 
-    /// Returns what the title bar of a group says: its name, and how many of its steps are through.
+    /// Returns the name of a group, with the mark of its state if it is a scope.
     pub(crate) fn heading(&self, group: usize) -> String {
         let name = &self.groups[group].name;
+        match self.frame(group).filter(|_| self.has_run) {
+            Some(frame) => format!("{} {name}", frame.state.look().mark),
+            None => name.clone(),
+        }
+    }
+
+    /// Returns how many steps of a group are done, of how many. Empty without a run.
+    pub(crate) fn tally(&self, group: usize) -> String {
         if !self.has_run {
-            return name.clone();
+            return String::new();
         }
-        let mut inside = 0;
-        let mut done = 0;
-        for step in self.steps.iter().filter(|step| step.shape == Shape::Node) {
-            if groups::is_inside(&self.groups, step.group, group) {
-                inside += 1;
-                done += usize::from(step.state == State::Done);
-            }
-        }
-        format!("{name} · {done} of {inside} done")
+        let inside = self.steps.iter().filter(|step| step.shape == Shape::Node);
+        let states = inside.filter(|step| groups::is_inside(&self.groups, step.group, group)).map(|step| step.state);
+        let (done, other): (Vec<State>, Vec<State>) = states.partition(|state| *state == State::Done);
+        format!("{} of {}", done.len(), done.len() + other.len())
     }
 
     /// Returns the frame of a group, if it is a scope.
@@ -196,10 +198,9 @@ impl Step {
         let record = self.record.as_ref();
         let trouble = record.and_then(|record| record.error.as_ref()).and_then(|error| error.chain.last());
         let tries = record.map_or(0, |record| record.attempts);
-        let unmet = self.unmet_condition().map(|text| format!("not so: {text}"));
-        match (self.state, trouble, unmet) {
-            (State::Failed | State::Warned | State::Unknown | State::Retrying, Some(error), _) => one_line(error),
-            (State::Skipped, _, Some(unmet)) => one_line(&unmet),
+        match (self.state, trouble) {
+            (State::Failed | State::Warned | State::Unknown | State::Retrying, Some(error)) => one_line(error),
+            (State::Skipped, _) if self.unmet_condition().is_some() => "condition not met".into(),
             _ if tries > 1 => format!("try {tries} · {}", one_line(self.plan.does())),
             _ => one_line(self.plan.does()),
         }
@@ -233,7 +234,10 @@ fn waits_of(steps: &IndexMap<String, StepDescription>) -> Result<Waits, DrawingE
             waits[index].insert(number(path, from)?, Wait::Needs);
         }
         for from in &step.after {
-            waits[index].entry(number(path, from)?).or_insert(Wait::After);
+            // A scope is only finished with all of its steps, although its end is there whatever becomes of them.
+            let number = number(path, from)?;
+            let is_member = step.is_scope() && steps[number].scope.as_ref() == Some(path);
+            waits[index].entry(number).or_insert(if is_member { Wait::Needs } else { Wait::After });
         }
     }
     Ok(waits)

@@ -32,7 +32,7 @@ pub(crate) fn arrange(steps: &mut [Step], waits: &Waits) -> Vec<Group> {
         if knotted.is_empty() {
             return with_ends(groups, steps);
         }
-        knotted.iter().for_each(|path| drop(paths.remove(path)));
+        paths.retain(|path| !knotted.contains(path));
     }
 }
 
@@ -90,10 +90,8 @@ fn build(steps: &mut [Step], paths: &BTreeSet<String>) -> Vec<Group> {
             }
             let outer = innermost(&numbers, parent);
             let name = one_line(below(&groups[outer].path, parent)).replace('/', " / ");
-            numbers.insert(
-                paths.get(parent).map(String::as_str).expect("it was just found to be in there"),
-                groups.len(),
-            );
+            numbers
+                .insert(paths.get(parent).map(String::as_str).expect("it was just found to be in there"), groups.len());
             groups.push(Group { path: parent.to_owned(), name, parent: outer, end: None });
         }
     }
@@ -133,10 +131,12 @@ fn set_frames(steps: &mut [Step], groups: &[Group], waits: &Waits) {
 
 /// Finds boxes that would wait for each other: one has steps before and steps behind some of another. Neither can be
 /// drawn above the other, so their steps are drawn without them.
-fn knotted(steps: &[Step], groups: &[Group], waits: &Waits) -> Vec<String> {
+fn knotted(steps: &[Step], groups: &[Group], waits: &Waits) -> BTreeSet<String> {
     // A node of this graph is a group or a step; an edge leads from one to another in the same box.
     let mut graph: DiGraph<(), ()> = DiGraph::new();
-    (0..groups.len() + steps.len()).for_each(|_| drop(graph.add_node(())));
+    for _item in 0..groups.len() + steps.len() {
+        graph.add_node(());
+    }
     for (to, waits) in waits.iter().enumerate() {
         for &from in waits.keys() {
             if let Some((from, to)) = siblings(groups, place(steps, from), place(steps, to)) {

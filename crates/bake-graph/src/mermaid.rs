@@ -63,9 +63,7 @@ impl Drawing {
             };
         }
         for inner in (1..self.groups.len()).filter(|&inner| self.groups[inner].parent == group) {
-            let state = self.frame(inner).map(|frame| frame.state).filter(|_| self.has_run);
-            let mark = state.map(|state| format!("{} ", state.look().mark)).unwrap_or_default();
-            let heading = quoted([&*format!("{mark}{}", self.heading(inner))]);
+            let heading = quoted([&*self.heading_with_tally(inner)]);
             let _infallible = writeln!(out, "{pad}subgraph g{inner}[{heading}]");
             self.write_mermaid_group(out, inner, depth + 1);
             let _infallible = writeln!(out, "{pad}end");

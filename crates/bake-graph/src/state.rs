@@ -4,7 +4,7 @@ use bake_engine::{RunView, StepRecord, StepState};
 
 /// How a step stands. What is drawn of it is a mark as well as a colour, since not everybody sees both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub(crate) enum State {
     /// There is no run, only a plan.
     Planned,
     /// It has not begun.
@@ -84,9 +84,7 @@ impl State {
             State::Running => look('▶', "running", "running", ["#ddf4ff", "#0969da", "#0c2d4d", "#58a6ff"]),
             State::Retrying => look('↻', "waiting to retry", "retrying", ["#fff8c5", "#9a6700", "#341a00", "#d29922"]),
             State::Done => look('✓', "done", "done", ["#dafbe1", "#1a7f37", "#0b2e16", "#3fb950"]),
-            State::Warned => {
-                look('!', "failed, but optional", "warned", ["#fff1e5", "#bc4c00", "#3d1300", "#f0883e"])
-            }
+            State::Warned => look('!', "failed, but optional", "warned", ["#fff1e5", "#bc4c00", "#3d1300", "#f0883e"]),
             State::Failed => look('✗', "failed", "failed", ["#ffebe9", "#cf222e", "#4a0e10", "#ff7b72"]),
             State::Unknown => look('?', "outcome unknown", "unknown", ["#fbefff", "#8250df", "#2b1652", "#bc8cff"]),
             State::Skipped => look('↷', "skipped", "skipped", ["#eaeef2", "#6e7781", "#21262d", "#8b949e"]),

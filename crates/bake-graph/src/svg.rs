@@ -27,7 +27,7 @@ text{font-family:system-ui,-apple-system,'Segoe UI','Liberation Sans',Arial,sans
 .name{font-size:13px;font-weight:600}.remark{font-size:11px;fill:#57606a}\
 .mark{font-size:12px;font-weight:700;text-anchor:middle;fill:#fff}\
 .group rect{fill:#f6f8fa;stroke:#d0d7de}\
-.heading{font-size:12px;font-weight:600;fill:#57606a;paint-order:stroke;stroke:#f6f8fa;stroke-width:5px;stroke-linejoin:round}\
+.heading{font-size:12px;font-weight:600;fill:#57606a;paint-order:stroke;stroke:#f6f8fa;stroke-width:5px;stroke-linejoin:round}.tally{font-weight:400;text-anchor:end}\
 .node rect{stroke-width:1.5}.optional rect{stroke-dasharray:5 3}.loud rect{stroke-width:2.5}\
 .bar rect,.head{fill:#57606a}.line{fill:none;stroke:#57606a;stroke-width:1.5}.after{stroke-dasharray:5 4}\
 .key{font-size:12px;fill:#57606a}";
@@ -54,17 +54,23 @@ impl Drawing {
             w = number(width),
             h = number(height),
         );
-        let _infallible = writeln!(out, "<style>{STYLE}{}@media(prefers-color-scheme:dark){{{DARK}{}}}</style>",
+        let _infallible = writeln!(
+            out,
+            "<style>{STYLE}{}@media(prefers-color-scheme:dark){{{DARK}{}}}</style>",
             self.state_styles(|look| (look.fill, look.line)),
-            self.state_styles(|look| (look.dark_fill, look.dark_line)));
-        let _infallible = writeln!(out, "<rect class=\"page\" width=\"{}\" height=\"{}\"/>", number(width), number(height));
+            self.state_styles(|look| (look.dark_fill, look.dark_line))
+        );
+        let _infallible =
+            writeln!(out, "<rect class=\"page\" width=\"{}\" height=\"{}\"/>", number(width), number(height));
         self.write_titles(&mut out, wide);
         let left = MARGIN + (wide - placed.width) / 2.0;
-        let _infallible = writeln!(out, "<g transform=\"translate({} {})\">", number(left), number(MARGIN + TITLE_HEIGHT));
+        let _infallible =
+            writeln!(out, "<g transform=\"translate({} {})\">", number(left), number(MARGIN + TITLE_HEIGHT));
         self.write_placed(&mut out, &placed);
         out.push_str("</g>\n");
         let y = MARGIN + TITLE_HEIGHT + placed.height + LEGEND_HEIGHT;
-        let _infallible = writeln!(out, "<g class=\"legend\" transform=\"translate({} {})\">", number(MARGIN), number(y));
+        let _infallible =
+            writeln!(out, "<g class=\"legend\" transform=\"translate({} {})\">", number(MARGIN), number(y));
         out.push_str(&legend);
         out.push_str("</g>\n</svg>\n");
         out
@@ -91,7 +97,9 @@ impl Drawing {
             let look = state.look();
             let (fill, line) = colours(&look);
             let class = look.class;
-            format!(".{class} rect{{fill:{fill};stroke:{line}}}.{class} circle{{fill:{line}}}.group.{class} rect{{stroke:{line}}}")
+            format!(
+                ".node.{class} rect{{fill:{fill};stroke:{line}}}.{class} circle{{fill:{line}}}.group.{class} rect{{stroke:{line}}}"
+            )
         };
         State::all().filter(shown).map(style).collect()
     }
@@ -118,7 +126,14 @@ impl Drawing {
             let state = frame.filter(|_| self.has_run).map_or("", |frame| frame.state.look().class);
             let class = format!("group {state}");
             let tooltip = frame.map_or_else(|| self.groups[group].name.clone(), |frame| frame.tooltip.join("\n"));
-            let _infallible = writeln!(out, "<g id=\"g{group}\" class=\"{}\"><title>{}</title>{}</g>", class.trim_end(), xml(&tooltip), rounded(rect, 10.0));
+            let _infallible = writeln!(
+                out,
+                "<g id=\"g{group}\" class=\"{}\" data-in=\"g{}\"><title>{}</title>{}</g>",
+                class.trim_end(),
+                self.groups[group].parent,
+                xml(&tooltip),
+                rounded(rect, 10.0)
+            );
         }
         placed.lines.iter().for_each(|line| write_line(out, line));
         for group in 1..self.groups.len() {
@@ -130,15 +145,23 @@ impl Drawing {
     }
 
     fn write_heading(&self, out: &mut String, group: usize, rect: &Rect) {
-        let (x, y) = (number(rect.x + 14.0), number(rect.y + 20.0));
-        let _infallible = writeln!(out, "<text class=\"heading\" x=\"{x}\" y=\"{y}\">{}</text>", xml(&heading(self, group)));
+        let (left, right) = (number(rect.x + 14.0), number(rect.x + rect.width - 14.0));
+        let (y, name, tally) = (number(rect.y + 20.0), xml(&heading(self, group)), xml(&self.tally(group)));
+        let _infallible = writeln!(out, "<text class=\"heading\" x=\"{left}\" y=\"{y}\">{name}</text>");
+        if !tally.is_empty() {
+            let _infallible = writeln!(out, "<text class=\"heading tally\" x=\"{right}\" y=\"{y}\">{tally}</text>");
+        }
     }
 
     fn write_node(&self, out: &mut String, index: usize, step: &Step, rect: &Rect) {
         let tooltip = xml(&step.tooltip.join("\n"));
         if step.shape == Shape::Bar {
             let bar = rounded(rect, 3.0);
-            let _infallible = writeln!(out, "<g id=\"n{index}\" class=\"bar\"><title>{tooltip}</title>{bar}</g>");
+            let _infallible = writeln!(
+                out,
+                "<g id=\"n{index}\" class=\"bar\" data-in=\"g{}\"><title>{tooltip}</title>{bar}</g>",
+                step.group
+            );
             return;
         }
         let look = step.state.look();
@@ -149,7 +172,12 @@ impl Drawing {
             if step.plan.optional { " optional" } else { "" },
             if loud { " loud" } else { "" }
         );
-        let _infallible = write!(out, "<g id=\"n{index}\" class=\"{class}\"><title>{tooltip}</title>{}", rounded(rect, 7.0));
+        let _infallible = write!(
+            out,
+            "<g id=\"n{index}\" class=\"{class}\" data-in=\"g{}\"><title>{tooltip}</title>{}",
+            step.group,
+            rounded(rect, 7.0)
+        );
         if self.has_run {
             out.push_str(&mark(&look, rect.x + 19.0, rect.y + rect.height / 2.0));
         }
@@ -179,7 +207,10 @@ impl Drawing {
             legend.push((line(" after"), "only after"));
         }
         if self.has_bars() {
-            legend.push(("<g class=\"bar\"><rect x=\"0\" y=\"-3\" width=\"30\" height=\"6\" rx=\"3\"/></g>".into(), "all before all"));
+            legend.push((
+                "<g class=\"bar\"><rect x=\"0\" y=\"-3\" width=\"30\" height=\"6\" rx=\"3\"/></g>".into(),
+                "all before all",
+            ));
         }
         if self.steps.iter().any(|step| step.plan.optional) {
             let frame = "<g class=\"node optional planned\"><rect x=\"1\" y=\"-8\" width=\"28\" height=\"16\" rx=\"4\" style=\"fill:none;stroke:#8c959f\"/></g>";
@@ -189,15 +220,16 @@ impl Drawing {
     }
 }
 
-/// Returns how much room the title of a box takes.
-pub(crate) fn heading_width(drawing: &Drawing, group: usize) -> f64 {
-    as_f64(columns(&heading(drawing, group))) * HEADING_COLUMN
+/// Returns how wide a box must be for what is written on it. Where that is not much more, its name and its tally are on
+/// either side of the middle, where most arrows come in.
+pub(crate) fn least_width(drawing: &Drawing, group: usize) -> f64 {
+    let name = as_f64(columns(&heading(drawing, group))) * HEADING_COLUMN;
+    let tally = as_f64(columns(&drawing.tally(group))) * HEADING_COLUMN;
+    (name + tally + 48.0).max((2.0 * name + 40.0).min(300.0))
 }
 
 fn heading(drawing: &Drawing, group: usize) -> String {
-    let state = drawing.frame(group).map(|frame| frame.state).filter(|_| drawing.has_run);
-    let mark = state.map(|state| format!("{} ", state.look().mark)).unwrap_or_default();
-    crate::text::cut(&format!("{mark}{}", drawing.heading(group)), 48)
+    crate::text::cut(&drawing.heading(group), 44)
 }
 
 fn mark(look: &Look, x: f64, y: f64) -> String {
@@ -250,12 +282,15 @@ fn write_legend(legend: &[(String, &'static str)], wide: f64) -> (String, f64) {
     let mut out = String::new();
     let (mut x, mut y) = (0.0, 0.0);
     for (picture, word) in legend {
-        let width = 30.0 + 8.0 + as_f64(columns(word)) * 7.2 + 18.0;
+        let width = 30.0 + 8.0 + as_f64(columns(word)) * 6.9 + 16.0;
         if x > 0.0 && x + width > wide {
             (x, y) = (0.0, y + 26.0);
         }
         let (left, top) = (number(x), number(y));
-        let _infallible = writeln!(out, "<g transform=\"translate({left} {top})\">{picture}<text class=\"key\" x=\"38\" y=\"4\">{word}</text></g>");
+        let _infallible = writeln!(
+            out,
+            "<g transform=\"translate({left} {top})\">{picture}<text class=\"key\" x=\"38\" y=\"4\">{word}</text></g>"
+        );
         x += width;
     }
     (out, if legend.is_empty() { 0.0 } else { y + LEGEND_HEIGHT + 8.0 })

@@ -132,10 +132,13 @@ pub(crate) fn mermaid<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
         if number > 0 {
             quoted.push_str("<br/>");
         }
-        for char in line.chars() {
-            // The last three: mermaid writes entities with them for itself, and would take them for its own.
+        for (at, char) in line.char_indices() {
+            // `1.` would begin a list, and so would `-`. The last three: mermaid writes entities with them for itself, and
+            // would take them for its own.
             let safe = match char {
-                ' ' | '_' | '/' | '-' | '…' | '·' => true,
+                '.' => !line[..at].bytes().all(|byte| byte.is_ascii_digit()),
+                '-' => at > 0,
+                ' ' | '_' | '/' | ',' | '…' | '·' => true,
                 '\u{fb02}' | '°' | '¶' => false,
                 other => other.is_alphanumeric() || crate::state::State::is_mark(other),
             };

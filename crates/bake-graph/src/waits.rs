@@ -1,8 +1,9 @@
 //! Who waits for whom, in as few arrows as say it.
 //!
 //! A plan has many more edges than a reader wants: each step names everything it needs, also what it would wait for
-//! anyhow. An edge is left out if a longer way says the same. `needs` says more than `after` (a failure follows it), so
-//! it is only left out for a way of nothing but `needs`.
+//! anyhow. An edge is left out if others say the same. `after` says only when; `needs` also says that without the one the
+//! other is not run, so it is left out only if that follows as well: from other `needs`, or because without it nothing
+//! would be run of all that the step comes after.
 
 use std::collections::BTreeMap;
 
@@ -25,19 +26,23 @@ pub(crate) type Waits = Vec<BTreeMap<usize, Wait>>;
 /// `Err` is a step that waits for itself.
 pub(crate) fn simplify(waits: &mut Waits, is_barrier: impl Fn(usize) -> bool) -> Result<Vec<bool>, usize> {
     let order = sorted(waits)?;
-    reduce(waits, &order);
+    drop_implied_after(waits, &order);
     let mut dissolved = vec![false; waits.len()];
     for &step in order.iter().filter(|&&step| is_barrier(step)) {
         dissolved[step] = dissolve(waits, step);
     }
-    reduce(waits, &order);
+    // What is implied without barriers must be known before any `needs` is left out because of it.
+    drop_implied_after(waits, &order);
+    drop_implied_needs(waits, &order);
     Ok(dissolved)
 }
 
 /// Returns the steps, each behind all it waits for.
 fn sorted(waits: &Waits) -> Result<Vec<usize>, usize> {
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(waits.len(), waits.len() * 2);
-    waits.iter().for_each(|_| drop(graph.add_node(())));
+    for _step in waits {
+        graph.add_node(());
+    }
     for (to, waits) in waits.iter().enumerate() {
         for &from in waits.keys() {
             graph.add_edge(NodeIndex::new(from), NodeIndex::new(to), ());
@@ -64,49 +69,64 @@ fn dissolve(waits: &mut Waits, barrier: usize) -> bool {
     true
 }
 
-fn reduce(waits: &mut Waits, order: &[usize]) {
-    let mut needed = Ancestors::new(waits.len());
-    let mut awaited = Ancestors::new(waits.len());
+fn drop_implied_after(waits: &mut Waits, order: &[usize]) {
+    let mut before: Vec<Bits> = vec![Bits::new(waits.len()); waits.len()];
     for &step in order {
-        let needs = waits[step].iter().filter(|(_, wait)| **wait == Wait::Needs).map(|(&from, _)| from);
-        needed.inherit(step, needs);
-        awaited.inherit(step, waits[step].keys().copied());
-        waits[step].retain(|&from, wait| match wait {
-            Wait::Needs => !needed.contains(step, from),
-            Wait::After => !awaited.contains(step, from),
-        });
-        needed.close(step, waits[step].iter().filter(|(_, wait)| **wait == Wait::Needs).map(|(&from, _)| from));
-        awaited.close(step, waits[step].keys().copied());
+        let mut implied = Bits::new(waits.len());
+        waits[step].keys().for_each(|&from| implied.add_all(&before[from]));
+        waits[step].retain(|&from, wait| *wait == Wait::Needs || !implied.has(from));
+        waits[step].keys().for_each(|&from| implied.add(from));
+        before[step] = implied;
     }
 }
 
-/// For each step, the steps before it, a bit for each.
-struct Ancestors {
-    words: usize,
-    bits: Vec<u64>,
-}
-
-impl Ancestors {
-    fn new(steps: usize) -> Ancestors {
-        let words = steps.div_ceil(64);
-        Ancestors { words, bits: vec![0; words * steps] }
-    }
-
-    /// Gives a step the ancestors of those it waits for, but not yet these themselves.
-    fn inherit(&mut self, step: usize, from: impl Iterator<Item = usize>) {
-        for from in from {
-            for word in 0..self.words {
-                self.bits[step * self.words + word] |= self.bits[from * self.words + word];
-            }
+fn drop_implied_needs(waits: &mut Waits, order: &[usize]) {
+    // For each step, those without any one of which it is not run.
+    let mut vital: Vec<Bits> = vec![Bits::new(waits.len()); waits.len()];
+    for &step in order {
+        let of = |wanted: Wait| move |(&from, &wait): (&usize, &Wait)| (wait == wanted).then_some(from);
+        let mut known = Bits::new(waits.len());
+        waits[step].iter().filter_map(of(Wait::Needs)).for_each(|from| known.add_all(&vital[from]));
+        let common = waits[step].iter().filter_map(of(Wait::After)).map(|from| vital[from].with(from));
+        if let Some(common) = common.reduce(|all, next| all.and(&next)) {
+            known.add_all(&common);
         }
+        waits[step].retain(|&from, wait| *wait == Wait::After || !known.has(from));
+        waits[step].iter().filter_map(of(Wait::Needs)).for_each(|from| known.add(from));
+        vital[step] = known;
+    }
+}
+
+/// A set of steps.
+#[derive(Clone)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(steps: usize) -> Bits {
+        Bits(vec![0; steps.div_ceil(64)])
     }
 
-    fn close(&mut self, step: usize, from: impl Iterator<Item = usize>) {
-        from.for_each(|from| self.bits[step * self.words + from / 64] |= 1 << (from % 64));
+    fn has(&self, step: usize) -> bool {
+        self.0[step / 64] & (1 << (step % 64)) != 0
     }
 
-    fn contains(&self, step: usize, ancestor: usize) -> bool {
-        self.bits[step * self.words + ancestor / 64] & (1 << (ancestor % 64)) != 0
+    fn add(&mut self, step: usize) {
+        self.0[step / 64] |= 1 << (step % 64);
+    }
+
+    fn add_all(&mut self, others: &Bits) {
+        self.0.iter_mut().zip(&others.0).for_each(|(mine, other)| *mine |= other);
+    }
+
+    fn with(&self, step: usize) -> Bits {
+        let mut bits = self.clone();
+        bits.add(step);
+        bits
+    }
+
+    fn and(mut self, others: &Bits) -> Bits {
+        self.0.iter_mut().zip(&others.0).for_each(|(mine, other)| *mine &= other);
+        self
     }
 }
 
@@ -131,15 +151,29 @@ mod tests {
         })
     }
 
-    fn reaches(waits: &Waits, kinds: &[Wait]) -> Vec<Vec<bool>> {
+    /// For each step, the ones it waits for, over however many others.
+    fn reaches(waits: &Waits) -> Vec<Vec<bool>> {
         let mut reach = vec![vec![false; waits.len()]; waits.len()];
         for to in 0..waits.len() {
-            for (&from, _) in waits[to].iter().filter(|(_, wait)| kinds.contains(wait)) {
+            for &from in waits[to].keys() {
                 reach[to][from] = true;
-                (0..waits.len()).for_each(|step| reach[to][step] |= reach[from][step]);
+                let earlier = reach[from].clone();
+                reach[to].iter_mut().zip(earlier).for_each(|(to, from)| *to |= from);
             }
         }
         reach
+    }
+
+    /// What a reader takes for run if one step is not: all that has what it needs, and something that it comes after.
+    fn run_without(waits: &Waits, missing: usize) -> Vec<bool> {
+        let mut run = vec![false; waits.len()];
+        for step in (0..waits.len()).filter(|&step| step != missing) {
+            let of = |wanted: Wait| waits[step].iter().filter(move |(_, wait)| **wait == wanted).map(|(&from, _)| from);
+            let needed = of(Wait::Needs).all(|from| run[from]);
+            let mut after = of(Wait::After).peekable();
+            run[step] = needed && (after.peek().is_none() || after.any(|from| run[from]));
+        }
+        run
     }
 
     proptest! {
@@ -149,28 +183,45 @@ mod tests {
         fn the_few_arrows_say_what_the_many_said((before, barriers) in graphs()) {
             let mut waits = before.clone();
             let dissolved = simplify(&mut waits, |step| barriers[step]).unwrap();
-            for kinds in [&[Wait::Needs][..], &[Wait::Needs, Wait::After]] {
-                let (was, is) = (reaches(&before, kinds), reaches(&waits, kinds));
-                for (to, from) in (0..was.len()).flat_map(|to| (0..to).map(move |from| (to, from))) {
-                    if !dissolved[to] && !dissolved[from] {
-                        prop_assert_eq!(was[to][from], is[to][from], "{} after {}", to, from);
-                    }
+            let (was, is) = (reaches(&before), reaches(&waits));
+            for (to, from) in (0..was.len()).flat_map(|to| (0..to).map(move |from| (to, from))) {
+                if !dissolved[to] && !dissolved[from] {
+                    prop_assert_eq!(was[to][from], is[to][from], "{} after {}", to, from);
+                }
+                if before[to].get(&from) == Some(&Wait::Needs) {
+                    prop_assert!(!run_without(&waits, from)[to], "{} needs {}", to, from);
+                }
+                if waits[to].get(&from) == Some(&Wait::Needs) {
+                    prop_assert_eq!(before[to].get(&from), Some(&Wait::Needs));
                 }
             }
         }
 
         #[test]
-        fn no_arrow_could_be_left_out((mut waits, barriers) in graphs()) {
+        fn no_dashed_arrow_could_be_left_out((mut waits, barriers) in graphs()) {
             simplify(&mut waits, |step| barriers[step]).unwrap();
-            let all = reaches(&waits, &[Wait::Needs, Wait::After]);
-            for (to, from) in (0..waits.len()).flat_map(|to| waits[to].keys().map(move |&from| (to, from)).collect::<Vec<_>>()) {
-                let mut without = waits.clone();
-                let wait = without[to].remove(&from).unwrap();
-                let kinds: &[Wait] = if wait == Wait::Needs { &[Wait::Needs] } else { &[Wait::Needs, Wait::After] };
-                prop_assert!(!reaches(&without, kinds)[to][from]);
-                prop_assert!(all[to][from]);
+            for to in 0..waits.len() {
+                for from in waits[to].iter().filter(|(_, wait)| **wait == Wait::After).map(|(&from, _)| from) {
+                    let mut without = waits.clone();
+                    without[to].remove(&from);
+                    prop_assert!(!reaches(&without)[to][from], "{} after {}", to, from);
+                }
             }
         }
+    }
+
+    #[test]
+    fn what_everything_builds_on_needs_no_arrow_to_the_last_step() {
+        // 0 is needed by 1 and 2, which 3 comes after; 3 needs 0 and 1.
+        let needs = |steps: &[usize]| steps.iter().map(|&step| (step, Wait::Needs)).collect::<Vec<_>>();
+        let mut waits: Waits = vec![
+            BTreeMap::new(),
+            needs(&[0]).into_iter().collect(),
+            needs(&[0]).into_iter().collect(),
+            needs(&[0, 1]).into_iter().chain([(2, Wait::After)]).collect(),
+        ];
+        simplify(&mut waits, |_| false).unwrap();
+        assert_eq!(waits[3], BTreeMap::from([(1, Wait::Needs), (2, Wait::After)]));
     }
 
     #[test]

@@ -15,7 +15,8 @@ fn main() -> ExitCode {
         eprintln!("usage: in_flight FOLDER");
         return ExitCode::from(2);
     };
-    let plan = Drawing::of_plan(&sample::plan()).expect("the sample is a plan").titled("helloworld 1.4-2 on ec2_yum_linux");
+    let plan =
+        Drawing::of_plan(&sample::plan()).expect("the sample is a plan").titled("helloworld 1.4-2 on ec2_yum_linux");
     let run = Drawing::of_run(&sample::in_flight()).expect("the sample is a run");
     let written = write(Path::new(&folder), "plan", &plan).and_then(|()| write(Path::new(&folder), "run", &run));
     match written {

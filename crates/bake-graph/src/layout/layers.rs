@@ -90,11 +90,7 @@ pub(super) fn layer(items: &[Item], connections: &[Connection], mut block: impl 
 }
 
 /// Gives every item its row, and returns how many there are.
-fn ranks(
-    items: &[Item],
-    connections: &[Connection],
-    blocks: &BTreeMap<Item, Block>,
-) -> (BTreeMap<Item, usize>, usize) {
+fn ranks(items: &[Item], connections: &[Connection], blocks: &BTreeMap<Item, Block>) -> (BTreeMap<Item, usize>, usize) {
     let mut before: BTreeMap<Item, BTreeSet<Item>> = items.iter().map(|&item| (item, BTreeSet::new())).collect();
     for connection in connections {
         if let (End::Item(from), End::Item(to)) = (connection.from, connection.to) {

@@ -140,7 +140,7 @@ fn frame(drawing: &Drawing, group: usize) -> Frame {
     if group == 0 {
         return Frame { padding: 0.0, heading: 0.0, least_width: 0.0 };
     }
-    let least_width = crate::svg::heading_width(drawing, group) + 2.0 * PADDING;
+    let least_width = crate::svg::least_width(drawing, group);
     Frame { padding: PADDING, heading: HEADING, least_width }
 }
 
@@ -168,9 +168,10 @@ fn connect(drawing: &Drawing) -> Vec<Vec<Connection>> {
         for (depth, &item) in leaving.iter().enumerate() {
             add(home(common + 1 + depth, &from), End::Item(item), End::Exit(bundle), false);
         }
-        add(home(common, &from), End::Item(out), End::Item(into), entering.is_empty());
+        let to_bar = drawing.steps[arrow.to].shape == Shape::Bar;
+        add(home(common, &from), End::Item(out), End::Item(into), entering.is_empty() && !to_bar);
         for (depth, &item) in entering.iter().enumerate() {
-            let last = depth + 1 == entering.len();
+            let last = depth + 1 == entering.len() && !to_bar;
             add(home(common + 1 + depth, &to), End::Entry(bundle), End::Item(item), last);
         }
     }

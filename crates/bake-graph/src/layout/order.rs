@@ -1,6 +1,6 @@
 //! The order within rows: as few crossings as some sweeps find.
 
-use crate::layout::layers::{Link, Rows};
+use crate::layout::layers::{Link, Rows, What};
 
 /// After so many sweeps without a better order there will be none.
 const PATIENCE: usize = 4;
@@ -12,7 +12,8 @@ pub(super) fn untangle(mut rows: Rows) -> Rows {
     let mut best = (crossings(&rows, &neighbours), rows.rows.clone());
     let mut idle = 0;
     for sweep in 0..SWEEPS {
-        if best.0 == 0 || idle == PATIENCE {
+        // The first sweep is for looks as well: it puts a line that many hang on in their middle.
+        if (best.0 == 0 && sweep > 0) || idle == PATIENCE {
             break;
         }
         let count = rows.rows.len();
@@ -23,7 +24,7 @@ pub(super) fn untangle(mut rows: Rows) -> Rows {
         }
         let crossings = crossings(&rows, &neighbours);
         idle += 1;
-        if crossings < best.0 {
+        if crossings < best.0 || (sweep == 0 && crossings == best.0) {
             best = (crossings, rows.rows.clone());
             idle = 0;
         }
@@ -40,8 +41,7 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     pub(super) fn new(rows: &Rows) -> Neighbours {
-        let mut all =
-            Neighbours { up: vec![Vec::new(); rows.cells.len()], down: vec![Vec::new(); rows.cells.len()] };
+        let mut all = Neighbours { up: vec![Vec::new(); rows.cells.len()], down: vec![Vec::new(); rows.cells.len()] };
         for (number, link) in rows.links.iter().enumerate() {
             all.down[link.from].push(number);
             all.up[link.to].push(number);
@@ -86,6 +86,7 @@ fn sort_row(rows: &mut Rows, neighbours: &Neighbours, row: usize, down: bool) {
     let mut linked: Vec<(f64, usize)> =
         cells.iter().zip(&middles).filter_map(|(&cell, middle)| Some(((*middle)?, cell))).collect();
     linked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    linked.chunk_by_mut(|a, b| a.0.total_cmp(&b.0).is_eq()).for_each(|equal| lines_to_the_middle(rows, equal));
     let mut linked = linked.into_iter();
     // What is not linked keeps its place.
     let sorted = cells.iter().zip(&middles).map(|(&cell, middle)| {
@@ -93,6 +94,15 @@ fn sort_row(rows: &mut Rows, neighbours: &Neighbours, row: usize, down: bool) {
         next.map_or(cell, |(_, cell)| cell)
     });
     rows.rows[row] = sorted.collect();
+}
+
+/// Puts lines that pass between the things that are drawn to the same place as they are.
+fn lines_to_the_middle(rows: &Rows, equal: &mut [(f64, usize)]) {
+    let (lines, mut things): (Vec<_>, Vec<_>) =
+        equal.iter().copied().partition(|&(_, cell)| rows.cells[cell].what == What::Pass);
+    let behind = things.split_off(things.len() / 2);
+    let sorted = things.into_iter().chain(lines).chain(behind);
+    equal.iter_mut().zip(sorted).for_each(|(place, next)| *place = next);
 }
 
 fn crossings(rows: &Rows, neighbours: &Neighbours) -> usize {

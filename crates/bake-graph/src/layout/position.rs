@@ -91,7 +91,11 @@ fn spread_ports(rows: &mut Rows, neighbours: &Neighbours) {
             ends.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
             // Lines of one bundle out of one cell begin as one, and so do those into one.
             let mut bundles: Vec<Bundle> = Vec::new();
-            ends.iter().for_each(|end| if !bundles.contains(&end.2) { bundles.push(end.2) });
+            ends.iter().for_each(|end| {
+                if !bundles.contains(&end.2) {
+                    bundles.push(end.2)
+                }
+            });
             let spread = if bundles.len() < 2 { 0.0 } else { spacing(rows.cells[cell].width, bundles.len()) };
             for (_, _, bundle, number) in ends {
                 let place = bundles.iter().position(|other| *other == bundle).unwrap_or(0);
@@ -149,23 +153,26 @@ fn settle_row(rows: &Rows, neighbours: &Neighbours, x: &mut [f64], row: usize, (
 /// Returns where the links of a cell want it, and how much.
 fn wish(rows: &Rows, neighbours: &Neighbours, x: &[f64], cell: usize, up: bool, down: bool) -> (f64, f64) {
     let (mut weight, mut sum) = (0.0, 0.0);
-    let mut count = |own: Option<f64>, other: usize, port: Option<f64>| {
-        // Long lines are to be straight, more than short ones.
-        let both_pass = rows.cells[cell].what == What::Pass && rows.cells[other].what == What::Pass;
-        let pull = if both_pass { 8.0 } else { 1.0 };
+    let is_pass = |cell: usize| rows.cells[cell].what == What::Pass;
+    let mut count = |own: Option<f64>, other: usize, port: Option<f64>, links: usize| {
+        // Long lines are to be straight, more than short ones; and however many hang on one, it is not for them to bend it.
+        let pull = match (is_pass(cell), is_pass(other)) {
+            (true, true) => 8.0,
+            (true, false) => 1.0 / as_f64(links),
+            (false, _) => 1.0,
+        };
         weight += pull;
         sum += pull * (x[other] + port.unwrap_or(0.0) - own.unwrap_or(0.0));
     };
+    let (above, below) = (&neighbours.up[cell], &neighbours.down[cell]);
     if up {
-        for &link in &neighbours.up[cell] {
-            let link = &rows.links[link];
-            count(link.to_port, link.from, link.from_port);
+        for link in above.iter().map(|&link| &rows.links[link]) {
+            count(link.to_port, link.from, link.from_port, above.len());
         }
     }
     if down {
-        for &link in &neighbours.down[cell] {
-            let link = &rows.links[link];
-            count(link.from_port, link.to, link.to_port);
+        for link in below.iter().map(|&link| &rows.links[link]) {
+            count(link.from_port, link.to, link.to_port, below.len());
         }
     }
     // What is not linked stays, but gives way.
@@ -209,8 +216,7 @@ fn finish(rows: &Rows, x: &[f64], frame: Frame) -> Part {
         let to_row = row_of[link.to];
         let passes = rows.cells[link.to].what == What::Pass;
         let end = if passes { bottoms[to_row] } else { span[link.to].0 };
-        let points =
-            vec![(from, span[link.from].1), (from, bottoms[row_of[link.from]]), (to, tops[to_row]), (to, end)];
+        let points = vec![(from, span[link.from].1), (from, bottoms[row_of[link.from]]), (to, tops[to_row]), (to, end)];
         Line { points, wait: link.bundle.wait(), head: link.head }
     };
     let lines = rows.links.iter().map(line).collect();
