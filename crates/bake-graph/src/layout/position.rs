@@ -13,7 +13,10 @@ const GAP: f64 = 26.0;
 const LINE_GAP: f64 = 14.0;
 /// Space between rows, where lines hardly move to the side, and where they move far.
 const ROW_GAP: (f64, f64) = (34.0, 84.0);
-const SWEEPS: usize = 24;
+/// How often cells are moved: often where that is cheap, since a long chain straightens out slowly.
+const SWEEPS: (usize, usize) = (16, 200);
+/// Cells to be moved in all.
+const WORK: usize = 20_000;
 
 /// A box with coordinates from its own corner.
 pub(super) struct Part {
@@ -36,12 +39,13 @@ pub(super) fn place(mut rows: Rows, frame: Frame) -> Part {
     let neighbours = Neighbours::new(&rows);
     let mut x = pack(&rows);
     spread_ports(&mut rows, &neighbours);
-    for sweep in 0..SWEEPS {
+    let sweeps = (WORK / rows.cells.len().max(1)).clamp(SWEEPS.0, SWEEPS.1);
+    for sweep in 0..sweeps {
         let down = sweep % 2 == 0;
         for step in 0..rows.rows.len() {
             let row = if down { step } else { rows.rows.len() - 1 - step };
             // At last both sides count, so that nothing ends up pulled to one of them.
-            let sides = if sweep + 4 < SWEEPS { (down, !down) } else { (true, true) };
+            let sides = if sweep < sweeps / 2 { (down, !down) } else { (true, true) };
             settle_row(&rows, &neighbours, &mut x, row, sides);
         }
     }
@@ -157,7 +161,7 @@ fn wish(rows: &Rows, neighbours: &Neighbours, x: &[f64], cell: usize, up: bool, 
     let mut count = |own: Option<f64>, other: usize, port: Option<f64>, links: usize| {
         // Long lines are to be straight, more than short ones; and however many hang on one, it is not for them to bend it.
         let pull = match (is_pass(cell), is_pass(other)) {
-            (true, true) => 8.0,
+            (true, true) => 30.0,
             (true, false) => 1.0 / as_f64(links),
             (false, _) => 1.0,
         };

@@ -42,7 +42,6 @@ fn is_word(char: char) -> bool {
 /// One quoted text. Of escapes it may have those for a quote, a backslash and a line break; of entities, that for `&`.
 fn string(rest: &mut impl Iterator<Item = char>) -> String {
     let mut text = String::from("\"");
-    let mut rest = rest.by_ref();
     loop {
         match rest.next().expect("a quote is not closed") {
             '"' => return text,

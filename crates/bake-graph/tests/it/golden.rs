@@ -38,17 +38,90 @@ fn small_run() -> Drawing {
 
 #[test]
 fn a_plan_as_dot() {
-    insta::assert_snapshot!(Drawing::of_plan(&small()).unwrap().titled("small").to_dot(), @"");
+    insta::assert_snapshot!(Drawing::of_plan(&small()).unwrap().titled("small").to_dot(), @r##"
+    digraph bake {
+      graph [compound=true, rankdir=TB, newrank=true, fontname="sans-serif", labelloc=t, label="small"];
+      node [shape=box, style="filled,rounded", margin="0.2,0.08", fontname="sans-serif", fontcolor="#1f2328"];
+      edge [color="#57606a"];
+      n0 [label="base\nlocal work", fillcolor="#ffffff", color="#57606a", tooltip="base\nlocal work"];
+      subgraph cluster_1 {
+        graph [label="volume", labeljust=l, style=rounded, color="#8c959f", tooltip="volume\nend of the scope\nafter: volume/open"];
+        n1 [label="open\nlive value", fillcolor="#ffffff", color="#57606a", tooltip="volume/open\nlive value\nneeds: base"];
+      }
+      subgraph cluster_2 {
+        graph [label="end", labeljust=l, style=rounded, color="#8c959f", tooltip="end"];
+        n3 [label="image\nlocal.image", fillcolor="#ffffff", color="#57606a", tooltip="end/image\nchanges: local.image\ncalls: Register\ntaken back with: Deregister\nneeds: volume/open, volume, base"];
+        n5 [label="notify\nlocal work", fillcolor="#ffffff", color="#57606a", style="filled,rounded,dashed", tooltip="end/notify\nlocal work\noptional: its failure is only reported\nneeds: base\nafter: end/group 1"];
+      }
+      n0 -> n1;
+      n1 -> n3 [ltail=cluster_1];
+      n3 -> n5 [style=dashed];
+    }
+    "##);
 }
 
 #[test]
 fn a_run_as_dot() {
-    insta::assert_snapshot!(small_run().to_dot(), @"");
+    insta::assert_snapshot!(small_run().to_dot(), @r##"
+    digraph bake {
+      graph [compound=true, rankdir=TB, newrank=true, fontname="sans-serif", labelloc=t, label="hello \"world\"\nrun 20260301-100000-a1b2c3 · not finished"];
+      node [shape=box, style="filled,rounded", margin="0.2,0.08", fontname="sans-serif", fontcolor="#1f2328"];
+      edge [color="#57606a"];
+      n0 [label="✓ base\nlocal work", fillcolor="#dafbe1", color="#1a7f37", tooltip="base\nlocal work\n✓ done, 1 try"];
+      subgraph cluster_1 {
+        graph [label="✓ volume · 1 of 1", labeljust=l, style=rounded, color="#1a7f37", tooltip="volume\nend of the scope\n✓ done, 1 try\nafter: volume/open"];
+        n1 [label="✓ open\nlive value", fillcolor="#dafbe1", color="#1a7f37", tooltip="volume/open\nlive value\n✓ done, 1 try\nneeds: base"];
+      }
+      subgraph cluster_2 {
+        graph [label="end · 0 of 2", labeljust=l, style=rounded, color="#8c959f", tooltip="end"];
+        n3 [label="✗ image\nthe name is taken", fillcolor="#ffebe9", color="#cf222e", tooltip="end/image\nchanges: local.image\ncalls: Register\ntaken back with: Deregister\n✗ failed, 1 try\nerror: cannot register it\ncaused by: the name is taken\nneeds: volume/open, volume, base"];
+        n5 [label="○ notify\nlocal work", fillcolor="#ffffff", color="#8c959f", style="filled,rounded,dashed", tooltip="end/notify\nlocal work\noptional: its failure is only reported\n○ waiting\nneeds: base\nafter: end/group 1"];
+      }
+      n0 -> n1;
+      n1 -> n3 [ltail=cluster_1];
+      n3 -> n5 [style=dashed];
+      subgraph cluster_legend {
+        graph [label="legend", style=rounded, color="#8c959f"];
+        legend_0 [label="○ waiting", fillcolor="#ffffff", color="#8c959f"];
+        legend_1 [label="✓ done", fillcolor="#dafbe1", color="#1a7f37"];
+        legend_2 [label="✗ failed", fillcolor="#ffebe9", color="#cf222e"];
+      }
+    }
+    "##);
 }
 
 #[test]
 fn a_run_as_mermaid() {
-    insta::assert_snapshot!(small_run().to_mermaid(), @"");
+    insta::assert_snapshot!(small_run().to_mermaid(), @r##"
+    ---
+    title: "hello #34;world#34; · run 20260301-100000-a1b2c3 · not finished"
+    ---
+    flowchart TB
+      n0["✓ base<br/>local work"]:::is-done
+      subgraph g1["✓ volume · 1 of 1"]
+        n1["✓ open<br/>live value"]:::is-done
+      end
+      subgraph g2["end · 0 of 2"]
+        n3["✗ image<br/>the name is taken"]:::is-failed
+        n5["○ notify<br/>local work"]:::is-waiting
+      end
+      n0 --> n1
+      g1 --> n3
+      n3 -.-> n5
+      subgraph legend["legend"]
+        direction LR
+        legend0["○ waiting"]:::is-waiting
+        legend1["✓ done"]:::is-done
+        legend2["✗ failed"]:::is-failed
+      end
+      classDef is-waiting fill:#ffffff,stroke:#8c959f,color:#1f2328
+      classDef is-done fill:#dafbe1,stroke:#1a7f37,color:#1f2328
+      classDef is-failed fill:#ffebe9,stroke:#cf222e,color:#1f2328
+      click n0 nothing "base<br/>local work<br/>✓ done, 1 try"
+      click n1 nothing "volume/open<br/>live value<br/>✓ done, 1 try<br/>needs#58; base"
+      click n3 nothing "end/image<br/>changes#58; local.image<br/>calls#58; Register<br/>taken back with#58; Deregister<br/>✗ failed, 1 try<br/>error#58; cannot register it<br/>caused by#58; the name is taken<br/>needs#58; volume/open, volume, base"
+      click n5 nothing "end/notify<br/>local work<br/>optional#58; its failure is only reported<br/>○ waiting<br/>needs#58; base<br/>after#58; end/group 1"
+    "##);
 }
 
 #[test]

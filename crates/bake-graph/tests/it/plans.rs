@@ -101,5 +101,5 @@ pub(crate) fn draw((plan, view): &(Value, RunView)) -> Drawing {
 }
 
 pub(crate) fn few_cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() }
+    ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() }
 }
