@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{base, env, gc, image, plan, plugins, resume, run, runs};
+use crate::commands::{base, env, gc, graph, image, plan, plugins, resume, run, runs};
 
 /// Turn a base image and packages into images
 ///
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Run(run::RunArgs),
     Plan(plan::PlanArgs),
     Apply(plan::ApplyArgs),
+    Graph(graph::GraphArgs),
     #[command(subcommand)]
     Base(base::BaseCommand),
     #[command(subcommand)]

@@ -319,7 +319,9 @@ impl Report {
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let write = || -> std::io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            // As any file that somebody writes: who may read it is for the umask to say.
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
             file.write_all(content.as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(path)?;

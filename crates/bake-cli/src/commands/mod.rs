@@ -3,6 +3,7 @@
 pub(crate) mod base;
 pub(crate) mod env;
 pub(crate) mod gc;
+pub(crate) mod graph;
 pub(crate) mod image;
 pub(crate) mod plan;
 pub(crate) mod plugins;
@@ -21,6 +22,7 @@ pub(crate) async fn run(cli: Cli) -> Exit {
     let result = match command {
         Command::Run(arguments) => run::run(&global, arguments).await,
         Command::Plan(arguments) => plan::plan(&global, arguments).await.map(done),
+        Command::Graph(arguments) => graph::run(&global, arguments).await.map(done),
         Command::Apply(arguments) => plan::apply(&global, arguments).await,
         Command::Base(command) => base::run(&global, command).await.map(done),
         Command::Image(command) => image::run(&global, command).await.map(done),
