@@ -67,7 +67,7 @@ impl State {
         !char.is_ascii() && ALL.iter().any(|state| state.look().mark == char)
     }
 
-    /// Returns how the state looks. Every fill bears dark text, every dark fill bears light text, at 7:1 or better.
+    /// Returns how the state looks. Names are legible on every fill at 7:1 or better, the rest at 4.5:1.
     pub(crate) fn look(self) -> Look {
         let look = |mark, word, class, [fill, line, dark_fill, dark_line]: [&'static str; 4]| Look {
             mark,
@@ -80,7 +80,7 @@ impl State {
         };
         match self {
             State::Planned => look('•', "planned", "planned", ["#ffffff", "#57606a", "#161b22", "#8b949e"]),
-            State::Waiting => look('○', "waiting", "waiting", ["#ffffff", "#8c959f", "#161b22", "#6e7681"]),
+            State::Waiting => look('○', "waiting", "waiting", ["#ffffff", "#6e7781", "#161b22", "#8b949e"]),
             State::Running => look('▶', "running", "running", ["#ddf4ff", "#0969da", "#0c2d4d", "#58a6ff"]),
             State::Retrying => look('↻', "waiting to retry", "retrying", ["#fff8c5", "#9a6700", "#341a00", "#d29922"]),
             State::Done => look('✓', "done", "done", ["#dafbe1", "#1a7f37", "#0b2e16", "#3fb950"]),
@@ -90,7 +90,7 @@ impl State {
             State::Skipped => look('↷', "skipped", "skipped", ["#eaeef2", "#6e7781", "#21262d", "#8b949e"]),
             State::Cancelled => look('■', "cancelled", "cancelled", ["#eaeef2", "#24292f", "#21262d", "#c9d1d9"]),
             State::TakenBack => look('↶', "taken back", "taken-back", ["#f6f8fa", "#57606a", "#1c2128", "#8b949e"]),
-            State::NotRun => look('–', "not run", "not-run", ["#f6f8fa", "#8c959f", "#1c2128", "#6e7681"]),
+            State::NotRun => look('–', "not run", "not-run", ["#f6f8fa", "#6e7781", "#1c2128", "#8b949e"]),
         }
     }
 }
@@ -110,5 +110,42 @@ pub(crate) fn of_step(view: &RunView, record: Option<&StepRecord>, taken_back: b
         Some(StepState::Skipped) => State::Skipped,
         Some(StepState::Cancelled) => State::Cancelled,
         Some(StepState::Unknown) => State::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The contrast of two colours, as the accessibility guidelines of the web reckon it.
+    fn contrast(one: &str, other: &str) -> f64 {
+        let luminance = |colour: &str| -> f64 {
+            let channel = |at: usize| {
+                let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+                if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+            };
+            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+        };
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn every_state_is_legible_in_light_and_in_dark() {
+        for look in State::all().map(State::look) {
+            let word = look.word;
+            assert!(contrast(look.fill, "#1f2328") >= 7.0, "name, {word}");
+            assert!(contrast(look.dark_fill, "#e6edf3") >= 7.0, "name in dark, {word}");
+            assert!(contrast(look.fill, "#57606a") >= 4.5, "remark, {word}");
+            assert!(contrast(look.dark_fill, "#b1bac4") >= 4.5, "remark in dark, {word}");
+            assert!(contrast(look.line, "#ffffff") >= 4.5, "mark, {word}");
+            assert!(contrast(look.dark_line, "#0d1117") >= 4.5, "mark in dark, {word}");
+        }
+    }
+
+    #[test]
+    fn no_two_states_have_one_mark() {
+        let marks: std::collections::BTreeSet<char> = State::all().map(|state| state.look().mark).collect();
+        assert_eq!(marks.len(), State::all().count());
     }
 }

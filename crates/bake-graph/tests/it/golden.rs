@@ -75,14 +75,14 @@ fn a_run_as_dot() {
       subgraph cluster_2 {
         graph [label="end · 0 of 2", labeljust=l, style=rounded, color="#8c959f", tooltip="end"];
         n3 [label="✗ image\nthe name is taken", fillcolor="#ffebe9", color="#cf222e", tooltip="end/image\nchanges: local.image\ncalls: Register\ntaken back with: Deregister\n✗ failed, 1 try\nerror: cannot register it\ncaused by: the name is taken\nneeds: volume/open, volume, base"];
-        n5 [label="○ notify\nlocal work", fillcolor="#ffffff", color="#8c959f", style="filled,rounded,dashed", tooltip="end/notify\nlocal work\noptional: its failure is only reported\n○ waiting\nneeds: base\nafter: end/group 1"];
+        n5 [label="○ notify\nlocal work", fillcolor="#ffffff", color="#6e7781", style="filled,rounded,dashed", tooltip="end/notify\nlocal work\noptional: its failure is only reported\n○ waiting\nneeds: base\nafter: end/group 1"];
       }
       n0 -> n1;
       n1 -> n3 [ltail=cluster_1];
       n3 -> n5 [style=dashed];
       subgraph cluster_legend {
         graph [label="legend", style=rounded, color="#8c959f"];
-        legend_0 [label="○ waiting", fillcolor="#ffffff", color="#8c959f"];
+        legend_0 [label="○ waiting", fillcolor="#ffffff", color="#6e7781"];
         legend_1 [label="✓ done", fillcolor="#dafbe1", color="#1a7f37"];
         legend_2 [label="✗ failed", fillcolor="#ffebe9", color="#cf222e"];
       }
@@ -114,7 +114,7 @@ fn a_run_as_mermaid() {
         legend1["✓ done"]:::is-done
         legend2["✗ failed"]:::is-failed
       end
-      classDef is-waiting fill:#ffffff,stroke:#8c959f,color:#1f2328
+      classDef is-waiting fill:#ffffff,stroke:#6e7781,color:#1f2328
       classDef is-done fill:#dafbe1,stroke:#1a7f37,color:#1f2328
       classDef is-failed fill:#ffebe9,stroke:#cf222e,color:#1f2328
       click n0 nothing "base<br/>local work<br/>✓ done, 1 try"
