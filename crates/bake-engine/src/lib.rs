@@ -59,4 +59,4 @@ pub use live::LiveGuard;
 pub use mutation::{Calls, Found, Keep, Mutation, MutationKind, Mutations, Op, Patience, Resend, Undone};
 pub use plan::{Inside, Outside, Plan, PlanErrors, PlanProblem, Scope, StepBuilder, StepDefaults, Steps};
 pub use retry::Retry;
-pub use slot::{Slot, SlotLimits};
+pub use slot::{Slot, SlotLimits, SlotRange};

@@ -113,6 +113,9 @@ impl Running<'_> {
             };
             self.seat.leave();
             let Err(error) = result else { return Ok(()) };
+            if error.class() == Class::Throttled {
+                self.seat.slow_down();
+            }
             match backoff.after(error.class()) {
                 Some(delay) if self.wait_to_retry(&error, delay, &backoff).await => last_error = Some(error),
                 Some(_) | None => return Err(Stopped::Fail(error)),

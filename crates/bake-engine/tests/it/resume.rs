@@ -557,3 +557,18 @@ async fn a_cancelled_run_that_begins_nothing_new_names_what_is_open() {
     assert_eq!(next.resume(bake(&next)).await.verdict, Verdict::Done);
     assert_eq!(next.world.names(), BAKED);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_made_nothing_is_open_again_before_it_is_sent_again() {
+    let bench = Bench::new();
+    bench.world.fault("one", [Fault::Permanent]);
+    bench.run(bake(&bench)).await;
+    assert_eq!(bench.state_of("one"), Some(ResourceState::NotMade));
+    let heir = bench.heir();
+    heir.die_at(&format!("{RECORDED} = 'one'"));
+    heir.resume(bake(&heir)).await;
+    let last = heir.heir();
+    assert_eq!(last.state_of("one"), Some(ResourceState::Open));
+    assert_eq!(last.undo(Undo::Everything).await, []);
+    assert_eq!(last.world.names(), Vec::<String>::new());
+}

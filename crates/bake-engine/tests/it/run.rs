@@ -61,7 +61,7 @@ async fn independent_steps_overlap_and_dependants_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn slots_limit_work_and_waiting_holds_none() {
-    let slots = SlotLimits { chroot: 2, ..SlotLimits::default() };
+    let slots = SlotLimits { chroot: SlotRange::fixed(2), ..SlotLimits::default() };
     let bench = Bench::with(Patience::none(), EngineOptions { slots, ..EngineOptions::default() });
     let working = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
     let mut plan = Plan::new();
@@ -89,6 +89,58 @@ async fn slots_limit_work_and_waiting_holds_none() {
     let begun = Instant::now();
     bench.engine.run(plan, spec(), Cancel::new()).await.unwrap();
     assert_eq!(begun.elapsed().as_secs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_to_try_again_holds_no_slot() {
+    let hour = Duration::from_secs(3600);
+    let slots = SlotLimits { api: SlotRange::fixed(1), ..SlotLimits::default() };
+    let patience = Patience::new(2, hour);
+    let bench = Bench::with(patience, EngineOptions { slots, ..EngineOptions::default() });
+    bench.world.fault("flaky", [Fault::Transient]);
+    bench.world.fault("lost", [Fault::LostAnswer]);
+    bench.world.0.lock().unwrap().blind_looks = 1;
+    let mut plan = Plan::new();
+    let steps = plan.steps();
+    let mut steps = steps.with(StepDefaults::new().retry(Retry { attempts: 2, base: hour, cap: hour }));
+    steps.step("flaky").mutate(&bench.image, |()| make("flaky"));
+    steps.step("lost").mutate(&bench.image, |()| make("lost"));
+    let begun = Instant::now();
+    let quick = steps.step("quick").run(begun, async |begun, _, ()| Ok(begun.elapsed().as_secs()));
+    let outcome = bench.run(plan).await;
+    assert_eq!((outcome.verdict, outcome.output(quick).unwrap()), (Verdict::Done, Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_run_is_over_nothing_of_it_runs_and_nothing_is_told_any_more() {
+    let mut bench = Bench::new();
+    bench.world.fault("image", [Fault::Slow(Duration::from_secs(60))]);
+    let running = Arc::new(AtomicU32::new(0));
+    let mut plan = Plan::new();
+    let mut steps = plan.steps();
+    steps.step("image").mutate(&bench.image, |()| make("image"));
+    for seconds in [20, 40, 80] {
+        let state = (Arc::clone(&running), seconds);
+        steps.step(&format!("work-{seconds}")).run(state, async |(running, seconds), cx: StepContext, ()| {
+            running.fetch_add(1, Ordering::SeqCst);
+            for second in 0..seconds {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                cx.log(&format!("{second} s"));
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        });
+    }
+    let bad = steps.step("bad").run("no disk", fail);
+    steps.step("late").after(bad).run(1, give);
+    let outcome = bench.run(plan).await;
+    assert_eq!((outcome.verdict, running.load(Ordering::SeqCst)), (Verdict::Failed, 0));
+    assert_eq!(bench.step_state("image"), Some(StepState::Done));
+    assert_eq!(bench.step_state("work-80"), Some(StepState::Done));
+    bench.engine.close(&bench.spec.id, outcome.verdict).await.unwrap();
+    assert_eq!(bench.told().last().unwrap(), "run_finished ");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(bench.told(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +256,7 @@ async fn what_may_mend_itself_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_waits_to_try_again_ends_with_its_error_when_the_run_fails() {
-    let slots = SlotLimits { api: 1, ..SlotLimits::default() };
+    let slots = SlotLimits { api: SlotRange::fixed(1), ..SlotLimits::default() };
     let bench = Bench::with(Patience::none(), EngineOptions { slots, ..EngineOptions::default() });
     let mut plan = Plan::new();
     let mut steps = plan.steps();
