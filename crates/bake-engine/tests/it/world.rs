@@ -48,6 +48,7 @@ pub(crate) struct State {
     pub things: BTreeMap<String, (Thing, BTreeSet<String>)>,
     pub sends: Vec<String>,
     pub undone: Vec<String>,
+    pub tries_to_undo: u32,
     /// Names in use by something that the plan does not know of, and for how many tries.
     pub hidden_use: HashMap<String, u32>,
     pub faults: HashMap<String, VecDeque<Fault>>,
@@ -83,6 +84,13 @@ impl World {
     pub(crate) fn keep(&self, id: &str, name: &str) {
         let thing = Thing { id: id.into(), name: name.into() };
         self.0.lock().unwrap().things.insert(format!("foreign#{id}"), (thing, BTreeSet::new()));
+    }
+
+    /// Lets a thing use another, which the plan does not know of.
+    pub(crate) fn use_secretly(&self, user: &str, used: &str) {
+        let mut state = self.0.lock().unwrap();
+        let thing = state.things.values_mut().find(|(thing, _)| thing.name == user);
+        thing.unwrap().1.insert(used.into());
     }
 
     fn next_fault(&self, step: &str) -> Option<Fault> {
@@ -189,6 +197,7 @@ impl Mutation for Maker {
 
     async fn undo(&self, _: &Op, made: &Made) -> StepResult<Undone> {
         let mut state = self.world.0.lock().unwrap();
+        state.tries_to_undo += 1;
         let hidden = state.hidden_use.get_mut(&made.id).filter(|tries| **tries > 0);
         if let Some(tries) = hidden {
             *tries -= 1;
