@@ -10,7 +10,7 @@ use crate::engine::outcome::StepFailure;
 use crate::engine::undo::Left;
 use crate::event::{SkipReason, StepState};
 use crate::inputs::NeedKind;
-use crate::journal::{ResourceRecord, ResourceState, RunView, StepRecord};
+use crate::journal::{ResourceRecord, ResourceState, RunView, StepRecord, StepRow};
 use crate::mutation::Keep;
 use crate::plan::{Graph, Node, Plan, Work};
 use crate::retry::RetryState;
@@ -21,6 +21,9 @@ pub(super) struct Past {
     pub(super) steps: Vec<StepPast>,
     /// What must go before its steps can run again.
     pub(super) replays: Vec<Replay>,
+    /// Steps that were done and run again. What they gave must be gone from the journal before anything else is, or who
+    /// goes on after a crash in between would take it for what they gave last.
+    pub(super) reopened: Vec<StepRow>,
 }
 
 /// A scope that begins again, or a step whose thing was being taken back.
@@ -65,14 +68,15 @@ impl Past {
     /// Returns the past of a run that begins.
     pub(super) fn none(steps: usize) -> Past {
         let begin = || StepPast { generation: 1, ..StepPast::default() };
-        Past { steps: std::iter::repeat_with(begin).take(steps).collect(), replays: Vec::new() }
+        Past { steps: std::iter::repeat_with(begin).take(steps).collect(), replays: Vec::new(), reopened: Vec::new() }
     }
 
     /// Reads the past of a run that goes on with this plan.
     pub(super) fn read(plan: &Plan, description: &Value, graph: &Graph, view: &RunView) -> Past {
         let mut reading = Reading::new(plan, description, graph, view);
         reading.find_what_runs_again();
-        Past { steps: (0..plan.nodes.len()).map(|step| reading.step(step)).collect(), replays: reading.replays() }
+        let steps = (0..plan.nodes.len()).map(|step| reading.step(step)).collect();
+        Past { steps, replays: reading.replays(), reopened: reading.reopened() }
     }
 }
 
@@ -253,6 +257,13 @@ impl<'a> Reading<'a> {
     fn operations_of(&self, end: usize) -> impl Iterator<Item = &'a ResourceRecord> + use<'_, 'a> {
         let path = &*self.node(end).path;
         self.view.resources.iter().filter(move |resource| self.planned.scope_of(&resource.step) == Some(path))
+    }
+
+    fn reopened(&self) -> Vec<StepRow> {
+        let again = (0..self.plan.nodes.len()).filter(|&step| self.runs_again[step]);
+        let rows = again.filter_map(|step| Some((&self.node(step).path, self.row(step)?)));
+        let done = rows.filter(|(_, row)| row.state == Some(StepState::Done));
+        done.map(|(path, row)| StepRow::under_way(path, row.generation, row.attempts)).collect()
     }
 
     fn replays(&self) -> Vec<Replay> {

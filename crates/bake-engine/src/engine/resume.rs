@@ -38,7 +38,7 @@ impl Engine {
         log.flush().await?;
         // Once more, since the process that had it may have written until then.
         let view = self.resumable(run, &description)?;
-        let Past { steps: past, replays } = Past::read(&plan, &description, &graph, &view);
+        let Past { steps: past, replays, reopened } = Past::read(&plan, &description, &graph, &view);
 
         let ended = past.iter().zip(&plan.nodes).filter(|(past, _)| past.end.is_some());
         let told = EventKind::RunResumed {
@@ -47,7 +47,8 @@ impl Engine {
             ended: ended.map(|(_, node)| node.path.to_string()).collect(),
         };
         let resumed = Record::Resumed { plan_digest: digest(&description), plan: description.to_string() };
-        log.write(vec![resumed], vec![Told::run(told)]).await?;
+        let records = std::iter::once(resumed).chain(reopened.into_iter().map(Record::Step));
+        log.write(records.collect(), vec![Told::run(told)]).await?;
         crash::point("run", "resumed");
 
         let mut abandoned: Vec<_> = replays.iter().flat_map(|replay| replay.abandoned.iter().cloned()).collect();

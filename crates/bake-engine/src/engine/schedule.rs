@@ -52,7 +52,12 @@ impl Shared {
 pub(super) enum StepEnd {
     Done,
     Skipped(SkipReason),
-    Failed { error: StepError, unknown: Option<Box<UnknownOperation>> },
+    Failed {
+        error: StepError,
+        unknown: Option<Box<UnknownOperation>>,
+        /// The end of the run kept it from another try.
+        cut: bool,
+    },
 }
 
 /// What the scheduler remembers of a settled step.
@@ -60,6 +65,8 @@ pub(super) enum StepEnd {
 enum Settled {
     Done,
     Skipped,
+    /// It was left out because something failed, or because the run ends.
+    Blocked,
     Failed,
     Warned,
 }
@@ -156,7 +163,7 @@ impl Schedule {
         let kind = EventKind::StepFinished { state: StepState::Failed, elapsed_ms: 0, error: error.chain() };
         self.shared.log.post(vec![Record::Step(row)], vec![Told::step(&node.path, None, kind)]);
         self.ready.retain(|&other| other != step);
-        self.settle(step, StepEnd::Failed { error, unknown: None });
+        self.settle(step, StepEnd::Failed { error, unknown: None, cut: false });
     }
 
     fn waits_for_nothing(&self, step: usize) -> bool {
@@ -209,16 +216,27 @@ impl Schedule {
         if let Some(&member) = node.scope.and_then(|scope| self.broken_scopes.get(&scope)) {
             return Some(SkipReason::Scope(self.shared.node(member).path.to_string()));
         }
-        let wanted = self.graph.needs[step].iter().filter(|(_, kind)| matches!(kind, NeedKind::Value | NeedKind::Live));
-        let missing = wanted.map(|(&from, _)| from).find(|&from| self.settled[from] != Some(Settled::Done));
+        let missing = self.wanted(step).find(|&from| self.settled[from] != Some(Settled::Done));
         missing.map(|from| SkipReason::Upstream(self.shared.node(from).path.to_string()))
+    }
+
+    /// Returns the steps without which a step cannot start.
+    fn wanted(&self, step: usize) -> impl Iterator<Item = usize> {
+        let needs = self.graph.needs[step].iter();
+        needs.filter(|(_, kind)| matches!(kind, NeedKind::Value | NeedKind::Live)).map(|(&from, _)| from)
     }
 
     fn settle(&mut self, step: usize, end: StepEnd) {
         let settled = match end {
             StepEnd::Done => Settled::Done,
             StepEnd::Skipped(reason) => self.skipped(step, reason),
-            StepEnd::Failed { error, unknown } => self.failed(step, &error, unknown),
+            StepEnd::Failed { error, unknown, cut } => {
+                // Its scope is not finished either: a run that goes on gives it that try.
+                if let (Some(scope), true) = (self.shared.node(step).scope, cut) {
+                    self.broken_scopes.entry(scope).or_insert(step);
+                }
+                self.failed(step, &error, unknown)
+            }
         };
         if let Work::EndScope(scope) = self.shared.node(step).work
             && settled != Settled::Done
@@ -238,12 +256,10 @@ impl Schedule {
 
     fn skipped(&mut self, step: usize, reason: SkipReason) -> Settled {
         let node = self.shared.node(step);
-        match reason {
-            SkipReason::Cancelled => self.report.cancelled = true,
-            SkipReason::RunFailed | SkipReason::Scope(_) | SkipReason::Condition(_) | SkipReason::Upstream(_) => {}
-        }
-        // A member that was left out because the run ends leaves its scope unfinished.
-        if let (Some(scope), SkipReason::Cancelled | SkipReason::RunFailed) = (node.scope, &reason) {
+        self.report.cancelled |= reason == SkipReason::Cancelled;
+        let blocked = self.is_blocked(step, &reason);
+        // Without a member that should have been there, its scope is unfinished.
+        if let (Some(scope), true) = (node.scope, blocked) {
             self.broken_scopes.entry(scope).or_insert(step);
         }
         if !matches!(node.work, Work::Barrier) {
@@ -251,7 +267,24 @@ impl Schedule {
             self.note_skipped(step, &reason);
             self.report.skipped.push(Skipped { path, reason });
         }
-        Settled::Skipped
+        if blocked { Settled::Blocked } else { Settled::Skipped }
+    }
+
+    /// Says whether a step was left out for a reason that is no choice: neither a condition nor something optional.
+    fn is_blocked(&self, step: usize, reason: &SkipReason) -> bool {
+        let node = self.shared.node(step);
+        match reason {
+            SkipReason::Cancelled | SkipReason::RunFailed => true,
+            SkipReason::Condition(_) => false,
+            SkipReason::Upstream(_) => {
+                let mut wanted = self.wanted(step);
+                wanted.any(|from| matches!(self.settled[from], Some(Settled::Failed | Settled::Blocked)))
+            }
+            SkipReason::Scope(_) => {
+                let end = node.scope.map_or(step, |scope| self.shared.plan.scopes[scope].end);
+                !self.shared.node(end).settings.optional
+            }
+        }
     }
 
     fn note_skipped(&mut self, step: usize, reason: &SkipReason) {

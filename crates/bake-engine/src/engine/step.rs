@@ -83,7 +83,7 @@ pub(super) async fn run_step(shared: &Arc<Shared>, index: usize, broken_scope: O
         Err(Stopped::Skip(reason)) => StepEnd::Skipped(reason),
         Err(Stopped::Fail(error)) => {
             step.record_failure(&error, unknown.is_some());
-            StepEnd::Failed { error, unknown: unknown.map(Box::new) }
+            StepEnd::Failed { error, unknown: unknown.map(Box::new), cut: step.waited_for.is_some() }
         }
     }
 }

@@ -572,3 +572,44 @@ async fn what_made_nothing_is_open_again_before_it_is_sent_again() {
     assert_eq!(last.undo(Undo::Everything).await, []);
     assert_eq!(last.world.names(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_again_is_not_done_until_it_is() {
+    for death in ["volume/create", "snapshot", "one", "two"] {
+        let bench = Bench::new();
+        bench.run(bake(&bench)).await;
+        assert_eq!(bench.undo(Undo::Everything).await, []);
+        let heir = bench.heir();
+        heir.die_at(&format!("{RECORDED} = '{death}'"));
+        heir.resume(bake(&heir)).await;
+        let last = heir.heir();
+        let outcome = last.resume(bake(&last)).await;
+        assert_eq!((outcome.verdict, last.world.names()), (Verdict::Done, BAKED.map(String::from).to_vec()), "{death}");
+        assert_eq!(outcome.unknown, [], "{death}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_a_cancel_kept_from_a_try_gives_it_when_it_goes_on() {
+    let hour = Duration::from_secs(3600);
+    let plan = |bench: &Bench| {
+        let mut plan = Plan::new();
+        plan.steps().scope("volume", |scope| {
+            let step = scope.step("extra").optional().retry(Retry { attempts: 3, base: hour, cap: hour });
+            step.mutate(&bench.volume, |()| make("extra"));
+        });
+        plan
+    };
+    let bench = Bench::new();
+    bench.world.fault("volume/extra", [Fault::Transient]);
+    let cancel = Cancel::new();
+    let raise = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        cancel.raise();
+    };
+    tokio::join!(bench.run_with(plan(&bench), cancel.clone()), raise);
+    assert_eq!(bench.step_state("volume"), Some(StepState::Skipped));
+    let heir = bench.heir();
+    assert_eq!(heir.resume(plan(&heir)).await.verdict, Verdict::Done);
+    assert_eq!(heir.world.names(), ["extra"]);
+}

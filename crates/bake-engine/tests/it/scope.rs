@@ -193,3 +193,21 @@ async fn mutations_inside_a_scope_are_tried_again_in_place() {
     assert_eq!(bench.run(plan).await.verdict, Verdict::Done);
     assert_eq!(bench.world.names(), ["disk"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_without_what_a_failure_left_out_is_not_finished() {
+    for (optional, ended) in [(false, StepState::Skipped), (true, StepState::Done)] {
+        let bench = Bench::new();
+        let mut plan = Plan::new();
+        let mut steps = plan.steps();
+        let mut steps = steps.under("all").with(StepDefaults::new().keep_going());
+        let key = steps.step("key");
+        let key = if optional { key.optional() } else { key }.run("no key", fail);
+        steps.scope("volume", |scope| {
+            scope.step("install").run(1, give);
+            scope.step("sign").needs(key).run((), async |(), _, key| Ok(key));
+        });
+        bench.run(plan).await;
+        assert_eq!(bench.step_state("all/volume"), Some(ended), "something optional was left out by choice");
+    }
+}
