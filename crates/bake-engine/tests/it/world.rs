@@ -147,23 +147,19 @@ impl Mutation for Maker {
             Some(Fault::Permanent) => Err(StepError::permanent("not allowed").hint("ask for it")),
             Some(Fault::LostRequest) => Err(StepError::unknown("no answer")),
             Some(Fault::LostAnswer) => {
-                self.world.make(op, request);
+                self.answer(op, request);
                 Err(StepError::unknown("no answer"))
             }
             Some(Fault::Panic) => panic!("the cloud fell down"),
             Some(Fault::Slow(time)) => {
                 tokio::time::sleep(time).await;
-                Ok(self.world.make(op, request))
+                Ok(self.answer(op, request))
             }
             Some(Fault::NeverReady) => {
                 self.world.fault(op.step(), [Fault::NeverReady]);
-                Ok(self.world.make(op, request))
+                Ok(self.answer(op, request))
             }
-            None if self.resend == Resend::SameAnswer => {
-                let found = self.find_now(op);
-                Ok(found.into_iter().next().unwrap_or_else(|| self.world.make(op, request)))
-            }
-            None => Ok(self.world.make(op, request)),
+            None => Ok(self.answer(op, request)),
         }
     }
 
@@ -213,6 +209,12 @@ impl Mutation for Maker {
 }
 
 impl Maker {
+    /// Makes it, unless a repeated request gives the first answer.
+    fn answer(&self, op: &Op, request: &Make) -> Made {
+        let first = self.find_now(op).into_iter().next().filter(|_| self.resend == Resend::SameAnswer);
+        first.unwrap_or_else(|| self.world.make(op, request))
+    }
+
     fn find_now(&self, op: &Op) -> Vec<Made> {
         let state = self.world.0.lock().unwrap();
         let ours = state.things.iter().filter(|(key, _)| key.starts_with(op.token()));
