@@ -10,7 +10,7 @@
 //! | `accepted` | when the ids are durable |
 //! | `settled` | when it is ready and `done` is not durable |
 //! | `done` | when `done` is durable |
-//! | `retry` | when it has waited for its next try, which is durable |
+//! | `retry` | when it has waited for its next try |
 //! | `close` | before the live values of a scope are closed (the path is the scope's) |
 //! | `closed` | when they are closed, and the scope is not durable |
 //! | `undo` | before it is taken back |

@@ -4,7 +4,7 @@
 //! runs it. A step is local work (`run`), a live value of this process (`open`), or exactly one call that changes the
 //! world (`mutate`), whose kind is a registered [`Mutation`]. The [`Journal`] holds each mutation's intent before it is
 //! sent, what was made before anything waits for it, and each result before a dependant starts; so that another process
-//! can take it back ([`Engine::undo`]) with nothing but the journal.
+//! can go on with it ([`Engine::resume`]), or take it back with nothing but the journal ([`Engine::undo`]).
 //!
 //! ```
 //! use bake_engine::{Plan, StepContext, StepResult};

@@ -73,8 +73,16 @@ impl<'a> Planned<'a> {
     }
 
     /// Returns the path of the scope that a step was in.
-    pub(super) fn scope_of(&self, step: &str) -> Option<&'a str> {
+    fn scope_of(&self, step: &str) -> Option<&'a str> {
         self.part(step, "scope")?.as_str()
+    }
+
+    /// Says whether a step was in a scope. One that an even earlier plan had is told by its path.
+    pub(super) fn was_in_scope(&self, step: &str, scope: &str) -> bool {
+        match self.part(step, "kind") {
+            Some(_) => self.scope_of(step) == Some(scope),
+            None => step.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/')),
+        }
     }
 
     /// Returns a part of the description of a step.
@@ -94,8 +102,15 @@ impl<'a> Planned<'a> {
     fn must_stay(&self, path: &str, now: &HashMap<&str, &Value>) -> bool {
         let is_there = self.there.get(path).copied();
         match self.scope_of(path) {
-            // A scope that is not finished begins again, whatever is in it now. What it made goes with it.
-            Some(scope) if !self.is_done(scope) => is_there == Some(true) && !now.contains_key(scope),
+            // A scope that is not finished begins again, whatever is in it now, and what it made goes. But it must be
+            // there to do that, and its steps cannot go elsewhere.
+            Some(scope) if !self.is_done(scope) => {
+                let fits = match now.get(path) {
+                    Some(step) => step.get("scope").and_then(Value::as_str) == Some(scope),
+                    None => now.contains_key(scope),
+                };
+                is_there == Some(true) && !fits
+            }
             Some(_) => true,
             // What was made and taken back is made anew, if at all.
             None => is_there.unwrap_or_else(|| self.is_done(path) && now.contains_key(path)),

@@ -256,7 +256,7 @@ impl<'a> Reading<'a> {
     /// Returns all operations of a scope, those of steps included that it has no longer.
     fn operations_of(&self, end: usize) -> impl Iterator<Item = &'a ResourceRecord> + use<'_, 'a> {
         let path = &*self.node(end).path;
-        self.view.resources.iter().filter(move |resource| self.planned.scope_of(&resource.step) == Some(path))
+        self.view.resources.iter().filter(move |resource| self.planned.was_in_scope(&resource.step, path))
     }
 
     fn reopened(&self) -> Vec<StepRow> {

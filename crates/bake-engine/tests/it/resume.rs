@@ -613,3 +613,50 @@ async fn a_scope_that_a_cancel_kept_from_a_try_gives_it_when_it_goes_on() {
     assert_eq!(heir.resume(plan(&heir)).await.verdict, Verdict::Done);
     assert_eq!(heir.world.names(), ["extra"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_begins_again_may_have_other_steps_and_forgets_no_volume() {
+    let plan = |bench: &Bench, name: &'static str| {
+        let mut plan = Plan::new();
+        plan.steps().scope("volume", |scope| {
+            let disk = scope.step(name).mutate(&bench.volume, |()| make("disk"));
+            scope.step("use").needs(disk).run((), async |(), _, _| Ok(()));
+        });
+        plan
+    };
+    let options = EngineOptions { stall_limit: Duration::from_secs(10), ..EngineOptions::default() };
+    let bench = Bench::with(Patience::none(), options);
+    bench.die_at("INSERT ON steps WHEN NEW.path = 'volume/use'");
+    bench.run(plan(&bench, "create")).await;
+    let heir = bench.heir();
+    heir.world.0.lock().unwrap().hidden_use.insert("disk-0".into(), u32::MAX);
+    assert_eq!(heir.resume(plan(&heir, "make")).await.verdict, Verdict::Failed);
+    assert_eq!(heir.world.names(), ["disk"]);
+
+    // The journal has the new plan now, and the old volume still goes first.
+    heir.world.0.lock().unwrap().hidden_use.clear();
+    let last = heir.heir();
+    assert_eq!(last.resume(plan(&last, "make")).await.verdict, Verdict::Done);
+    assert_eq!((last.world.names(), last.world.undone()), (vec!["disk".to_owned()], vec!["disk-0".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_scope_made_cannot_go_elsewhere() {
+    let bench = Bench::new();
+    let mut plan = Plan::new();
+    plan.steps().scope("volume", |scope| {
+        let disk = scope.step("create").mutate(&bench.volume, |()| make("disk"));
+        scope.step("use").needs(disk).run((), async |(), _, _| Ok(()));
+    });
+    bench.die_at("INSERT ON steps WHEN NEW.path = 'volume/use'");
+    bench.run(plan).await;
+    let heir = bench.heir();
+    let mut moved = Plan::new();
+    let mut steps = moved.steps();
+    steps.under("volume").step("create").mutate(&heir.volume, |()| make("disk"));
+    steps.scope("volume", |scope| scope.step("use").run(1, give));
+    let error = heir.engine.resume(moved, &heir.spec.id, Cancel::new()).await.unwrap_err();
+    assert!(error.to_string().ends_with("the scope of `volume/create` was `\"volume\"` and is `null`"), "{error}");
+    let gone = heir.engine.resume(Plan::new(), &heir.spec.id, Cancel::new()).await.unwrap_err();
+    assert!(gone.to_string().ends_with("`volume/create` made something and is not in the plan any more"), "{gone}");
+}
