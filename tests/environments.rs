@@ -36,6 +36,8 @@ fn images_are_copied_to_other_regions_with_their_own_tags() {
     );
     let said = house.run(&["--name", "delivered", "hello-bake", "--format", "json"]);
     said.succeeds();
+    assert_eq!(result(&said)["images"][0]["region"], "local", "the image comes before its copies");
+    said.tells(", 2 copies [run ");
     let outcomes: Vec<_> = result(&said)["copies"]
         .as_array()
         .unwrap()

@@ -260,7 +260,11 @@ impl Report {
     /// One line that says how it ended; its form stays, for those who search logs for it.
     fn headline(&self) -> String {
         let seconds = self.elapsed_ms as f64 / 1000.0;
-        let names: Vec<_> = self.images.iter().map(|image| format!("{} ({})", image.name, image.id)).collect();
+        // Copies have the names of what they are copies of; how many there are says enough on one line.
+        let copies = self.copies.iter().filter(|copy| copy.outcome == CopyOutcome::Copied).count();
+        let originals = &self.images[..self.images.len().saturating_sub(copies)];
+        let mut names: Vec<_> = originals.iter().map(|image| format!("{} ({})", image.name, image.id)).collect();
+        names.extend((copies > 0).then(|| format!("{copies} {}", if copies == 1 { "copy" } else { "copies" })));
         if self.reused {
             return format!("already baked {}: {} [run {}]", self.request, names.join(", "), self.run);
         }

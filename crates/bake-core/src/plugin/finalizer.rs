@@ -183,9 +183,11 @@ pub struct BakeHandles {
 }
 
 impl BakeHandles {
-    /// Returns the images that a run of the plan has made.
+    /// Returns the images that a run of the plan has made: first those that were registered, then their copies.
     pub fn images_made(&self, outcome: &Outcome) -> StepResult<Vec<Image>> {
-        self.images.values().filter_map(|&image| outcome.output(image).transpose()).collect()
+        let (copies, registered): (Vec<_>, Vec<_>) = self.images.iter().partition(|(name, _)| name.contains('/'));
+        let all = registered.into_iter().chain(copies);
+        all.filter_map(|(_, &image)| outcome.output(image).transpose()).collect()
     }
 
     /// Returns the snapshot, for a finalizer whose [`Needs`] asked for it.
