@@ -57,6 +57,7 @@ struct Inner {
     /// The connection until the writer starts, which needs a runtime that `open` may not have.
     idle: Mutex<Option<Connection>>,
     queue: OnceLock<mpsc::UnboundedSender<Entry>>,
+    commits: Arc<AtomicU64>,
 }
 
 impl Journal {
@@ -87,12 +88,18 @@ impl Journal {
         self.inner.poison.get().map(String::as_str)
     }
 
+    /// Returns how often this process has made something durable, each time with one sync of the disk.
+    pub fn commits(&self) -> u64 {
+        self.inner.commits.load(Ordering::Relaxed)
+    }
+
     fn with(path: &Path, connection: Option<Connection>) -> Journal {
         let inner = Inner {
             path: path.to_owned(),
             poison: Arc::default(),
             idle: Mutex::new(connection),
             queue: OnceLock::new(),
+            commits: Arc::default(),
         };
         Journal { inner: Arc::new(inner) }
     }
@@ -119,7 +126,8 @@ impl Journal {
         match idle.take() {
             Some(connection) => {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                tokio::spawn(Writer::new(connection, Arc::clone(&self.inner.poison)).run(receiver));
+                let Inner { poison, commits, .. } = &*self.inner;
+                tokio::spawn(Writer::new(connection, Arc::clone(poison), Arc::clone(commits)).run(receiver));
                 Ok(self.inner.queue.get_or_init(|| sender))
             }
             // Somebody else may have started it while we waited for the lock.

@@ -1,6 +1,6 @@
 //! The one task that writes: takes everything queued, commits it at once, then tells the events and answers.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,11 +40,12 @@ struct Numbered {
 pub(super) struct Writer {
     connection: Option<Connection>,
     poison: Arc<OnceLock<String>>,
+    commits: Arc<AtomicU64>,
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection, poison: Arc<OnceLock<String>>) -> Writer {
-        Writer { connection: Some(connection), poison }
+    pub(super) fn new(connection: Connection, poison: Arc<OnceLock<String>>, commits: Arc<AtomicU64>) -> Writer {
+        Writer { connection: Some(connection), poison, commits }
     }
 
     /// Writes until nobody is left who could send.
@@ -79,6 +80,7 @@ impl Writer {
         };
         match result {
             Ok(refused) => {
+                self.commits.fetch_add(1, Ordering::Relaxed);
                 self.connection = Some(connection);
                 let entries = group.into_iter().zip(refused);
                 Some(
