@@ -160,7 +160,9 @@ impl Engine {
         // and undoing twice is harmless: a full disk is no reason to leave things behind.
         let _poisoned = log.open().await;
         let _poisoned = log.flush().await;
-        undo::undo(&log, &self.mutations, &self.options, what, &cancel).await.map_err(EngineError::from)
+        let left = undo::undo(&log, &self.mutations, &self.options, what, &cancel).await?;
+        let _poisoned = log.flush().await;
+        Ok(left)
     }
 
     /// Writes the end of a run. No event of the run comes after this.

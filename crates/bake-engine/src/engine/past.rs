@@ -140,8 +140,9 @@ impl<'a> Reading<'a> {
                 let scope = &self.plan.scopes[scope];
                 queue.extend(scope.members.iter().copied().chain([scope.end]));
             }
-            // What was sent, or may have been, has its request already.
-            if !self.operation(step).is_some_and(|operation| is_good(operation.state)) {
+            // What was sent, or may have been, has its request already; but a scope asks anew.
+            let has_request = self.operation(step).is_some_and(|operation| is_good(operation.state));
+            if !has_request || self.scope_of(step).is_some() {
                 queue.extend(self.inputs(step).filter(|&from| stale[from]));
             }
         }

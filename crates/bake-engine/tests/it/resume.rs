@@ -660,3 +660,32 @@ async fn what_a_scope_made_cannot_go_elsewhere() {
     let gone = heir.engine.resume(Plan::new(), &heir.spec.id, Cancel::new()).await.unwrap_err();
     assert!(gone.to_string().ends_with("`volume/create` made something and is not in the plan any more"), "{gone}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_begins_again_gets_what_it_reads_even_if_it_had_sent_its_request() {
+    let plan = |bench: &Bench| {
+        let mut plan = Plan::new();
+        let mut steps = plan.steps();
+        let disk = steps.scope("first", |scope| scope.step("disk").mutate(&bench.volume, |()| make("disk")));
+        steps.scope("second", |scope| {
+            let copy =
+                scope.step("copy").needs(disk).mutate(&bench.image, |disk| make(&format!("copy of {}", disk.id)));
+            scope.step("use").needs(copy).run((), async |(), _, _| Ok(()));
+        });
+        plan
+    };
+    let options = EngineOptions { stall_limit: Duration::from_secs(10), ..EngineOptions::default() };
+    let bench = Bench::with(Patience::none(), options);
+    bench.die_at("INSERT ON steps WHEN NEW.path = 'second/use'");
+    bench.run(plan(&bench)).await;
+    let heir = bench.heir();
+    heir.world.0.lock().unwrap().hidden_use.insert("copy of disk-0-1".into(), u32::MAX);
+    assert_eq!(heir.undo(Undo::Everything).await.len(), 1, "the copy stays, the disk goes");
+    heir.world.keep("other", "other");
+    heir.world.0.lock().unwrap().hidden_use.clear();
+    let last = heir.heir();
+    assert_eq!(last.resume(plan(&last)).await.verdict, Verdict::Done);
+    let names = last.world.names();
+    assert_eq!((names.len(), &*names[1]), (3, "disk"), "{names:?}");
+    assert_ne!(names[0], "copy of disk-0", "the new disk is another one");
+}
