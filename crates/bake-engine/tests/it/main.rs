@@ -1,6 +1,7 @@
 //! Tests of the engine through its public face, against a world that lives in memory.
 
 mod cancel;
+mod changed_plan;
 mod crash;
 mod describe;
 mod journal;
