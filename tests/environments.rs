@@ -160,6 +160,56 @@ fn every_mistake_in_templates_is_found_by_a_look() {
     ");
 }
 
+/// What is certain to fail is said by `env check`, with its place, and not after an hour.
+#[test]
+fn what_can_be_known_is_said_before_a_bake() {
+    let long = format!("[register_image, tag_artifacts: {{ tags: {{ long: {} }} }}]", "v".repeat(257));
+    let many = (0..48).map(|n| format!("k{n}: v")).collect::<Vec<_>>().join(", ");
+    let many = format!("[register_image, tag_artifacts: {{ image_tags: {{ {many} }} }}]");
+    let two = "register_image, register_image: { name: two, image_name: two-of-them }";
+    let cases = [
+        ("[register_image, tag_artifacts: { tags: { 'bake:run': x } }]", "begins with `bake:`"),
+        (&long, "has 257 characters"),
+        (&many, "tags are too many"),
+        ("[register_image: { image_name: ab }]", "fewer than 3 characters"),
+        ("[]", "registers an image"),
+        ("[tag_artifacts]", "registers an image"),
+        ("[register_image, http_poke: { url: 'http://h/{{ images.twoo.id }}' }]", "there is no `twoo` in `images`"),
+        (
+            &format!("[{two}, http_poke: {{ url: 'http://h/{{{{ image.id }}}}' }}]"),
+            "say which of `images.local`, `images.two`",
+        ),
+        ("[register_image: { timeout: 0s }]", "`timeout` is `0s`"),
+        ("[register_image: { name: a/b }]", "`a/b` is no name"),
+        ("[register_image, distribute_images: { regions: ['no region'] }]", "no region"),
+        ("[register_image], steps: { volume/provison: { retry: 1 } }", "there is no step `volume/provison`"),
+        ("[register_image], steps: { base: { after: snapshot } }", "not sound"),
+        ("[register_image], vars: { a: '{{ package.name }}' }", "the variable `a`"),
+    ];
+    for (set, expected) in cases {
+        let folder = folder(&format!("mine: {{ extends: local_apt_linux, finalizer_set: {set} }}\n"));
+        let said = look(&folder, &["env", "check"]);
+        said.ends_with(2).tells(expected);
+    }
+    // What is right stays right.
+    let good = format!(
+        "[{two}, http_poke: {{ url: 'http://h/{{{{ images.two.id }}}}' }}, asgard_poke: {{ url: 'http://h/{{{{ image.id }}}}' }}]"
+    );
+    look(&folder(&format!("mine: {{ extends: local_apt_linux, finalizer_set: {good} }}\n")), &["env", "check"])
+        .succeeds();
+}
+
+#[test]
+fn a_bake_that_makes_no_image_is_a_failure_and_leaves_nothing() {
+    needs!(root(), loops(), fixtures());
+    let house = house_with("[register_image: { when: \"arch == 'vax'\" }, tag_artifacts]");
+    house.run(&["hello-bake"]).ends_with(20).tells("no image was made");
+    for shelf in ["images", "snapshots", "volumes"] {
+        assert_eq!(house.shelf(shelf), Vec::<String>::new(), "{shelf}");
+    }
+    house.assert_clean();
+}
+
 #[test]
 fn what_templates_may_name_is_listed_with_its_origin_or_the_step_that_makes_it_known() {
     let text = "mine: { extends: local_apt_linux, vars: { team: red }, finalizer_set: [register_image: { image_name: '{{ \

@@ -8,7 +8,7 @@ use anyhow::Context;
 use bake_core::{Cloud, Image, OnFailure, Planned, to_take_back};
 use bake_engine::{
     Cancel, Engine, EngineError, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunRecord,
-    RunSpec, StepContext, Verdict,
+    RunSpec, StepContext, Undo, Verdict,
 };
 use bake_linux::{PartitionChoice, find_root};
 use clap::ValueEnum;
@@ -236,7 +236,12 @@ async fn carry_out(
         Run::Known => engine.resume(planned.plan, &id, cancel.clone()).await.map_err(not_resumed)?,
     };
     let images = planned.handles.images_made(&outcome)?;
-    let left = match to_take_back(outcome.verdict, &images, on_failure) {
+    let what = match outcome.verdict {
+        // Every finalizer that registers was passed over: a bake without an image is none, and what it made is of no use.
+        Verdict::Done if images.is_empty() => Some(Undo::Everything),
+        verdict => to_take_back(verdict, &images, on_failure),
+    };
+    let left = match what {
         Some(what) => match engine.undo(&id, what, cancel).await {
             Ok(left) => left.into_iter().map(Leftover::from).collect(),
             // What was baked must be told of all the same.
@@ -268,12 +273,8 @@ pub(crate) fn knows_of(journal: &Journal, id: &RunId, thing: &str) -> anyhow::Re
 
 /// What a failed run keeps because the user wants to look into it.
 fn kept(journal: &Journal, id: &RunId) -> anyhow::Result<Vec<Leftover>> {
-    let there = |state| {
-        use ResourceState::{Accepted, Done, Undoing, Unknown};
-        matches!(state, Accepted | Done | Unknown | Undoing)
-    };
     let resources = journal.resources(id)?.into_iter();
-    let kept = resources.filter(|made| made.keep != Keep::NothingToUndo && there(made.state));
+    let kept = resources.filter(|made| made.keep != Keep::NothingToUndo && made.state.is_there());
     Ok(kept.map(Leftover::kept).collect())
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use bake_config::{Built, Catalog, Environment, PluginInfo, PluginKind, Setting, Stage, Takes};
+use bake_config::{Built, Catalog, Environment, FinalizerSet, PluginInfo, PluginKind, Setting, Stage, Takes};
 use bake_core::{
     BlockDevice, Cloud, Composition, DEFAULT_DESCRIPTION, DESCRIPTION, Finalizer, FinalizerUse, ImageName, Provisioner,
     Volumes,
@@ -126,6 +126,13 @@ pub(crate) fn compose(
         "apt" => Arc::new(provisioner_apt::Apt::build(&environment.provisioner.settings)?),
         other => bail!("the provisioner `{other}` is in the catalog only"),
     };
+    if environment.finalizer_set.members().all(|member| member.stage != Stage::Register) {
+        let FinalizerSet { origin, .. } = &environment.finalizer_set;
+        bail!(
+            "{origin}: no finalizer of the environment `{}` registers an image, so its bakes would make nothing",
+            environment.name
+        );
+    }
     let finalizers = finalizers(environment, cloud.as_ref(), &finalizer_http::register(mutations))?;
     let composition = Composition { cloud, blockdevice, volume, provisioner, finalizers };
     composition.check().with_context(|| format!("the environment `{}` cannot work", environment.name))?;

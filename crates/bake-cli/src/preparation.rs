@@ -94,8 +94,7 @@ fn bake(
         return Err(Advice::usage("the name after `--name` is empty").into());
     }
     let variables = variables::variables(environment, &asked.variables);
-    let known = variables::known(&variables, environment, id.as_str(), started)
-        .map_err(|error| Advice::usage(error.to_string()))?;
+    let known = variables::known(&variables, environment, id.as_str(), started)?;
     let name = asked.name.clone().map(|text| Text { text, origin: Origin::named("--name") });
     let base = BaseQuery { wanted: asked.base.clone(), region: asked.region.as_deref().map(Region::from) };
     Ok(Bake { composition, base, request, known, name, steps: environment.steps.clone() })

@@ -176,7 +176,12 @@ impl Report {
         let copies = copies(about.handles, &outcome)?;
         let installed = outcome.output(about.handles.installed)?;
         let identity = outcome.output(about.handles.identity)?.unwrap_or_default();
-        let how = Outcome::from(outcome.verdict);
+        let how = match outcome.verdict {
+            Verdict::Done if images.is_empty() => Outcome::Failed,
+            verdict => Outcome::from(verdict),
+        };
+        let mut failures: Vec<Failure> = outcome.failures.iter().cloned().map(Failure::from).collect();
+        failures.extend((outcome.verdict == Verdict::Done && images.is_empty()).then(no_image));
         let unknown = unknown(&outcome);
         let exit = exit_of(how, something_left, !unknown.is_empty(), !outcome.warnings.is_empty());
         Ok(Self {
@@ -193,7 +198,7 @@ impl Report {
             renamed: identity.renamed,
             package_changes: installed.as_ref().map(|installed| Changes::of(&installed.changes)).unwrap_or_default(),
             packages: installed.map(|installed| installed.requested).unwrap_or_default(),
-            failures: outcome.failures.into_iter().map(Failure::from).collect(),
+            failures,
             warnings: outcome.warnings.into_iter().map(Failure::from).collect(),
             left,
             unknown,
@@ -332,6 +337,15 @@ impl Report {
             Ok(())
         };
         write().with_context(|| format!("cannot write `{}`", path.display()))
+    }
+}
+
+fn no_image() -> Failure {
+    Failure {
+        step: "finalize".into(),
+        error: vec!["no image was made: the conditions of every finalizer that registers one were not met".into()],
+        details: Vec::new(),
+        hint: Some("`bake env eval PREDICATE --run RUN` shows why; `else` says what to do instead".into()),
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use bake_config::{Environment, Origin, Text};
-use bake_core::{Known, TemplateError};
+use bake_core::Known;
 use serde::{Deserialize, Serialize};
+
+use crate::failure::Advice;
 
 /// The default of `suffix`: the time, to the second, since two bakes in one minute are nothing special.
 const SUFFIX: &str = "{{ date | strftime('%Y%m%d%H%M%S') }}";
@@ -45,7 +47,11 @@ pub(crate) fn known(
     environment: &Environment,
     run: &str,
     started: jiff::Timestamp,
-) -> Result<Known, TemplateError> {
+) -> Result<Known, Advice> {
     let texts = variables.iter().map(|(name, text)| (name.clone(), text.text.clone())).collect();
-    Known::new(texts, &environment.name, run, started)
+    Known::new(texts, &environment.name, run, started).map_err(|error| {
+        let place = variables.get(&error.name).map(|text| format!("{}: ", text.origin)).unwrap_or_default();
+        Advice::usage(format!("{place}{error}: {}", error.source))
+            .hint("a variable may name `date`, `env.name` and `run.id`, and no other variable")
+    })
 }

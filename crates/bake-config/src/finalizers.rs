@@ -202,6 +202,11 @@ fn check_names(members: &[FinalizerUse], errors: &mut Vec<ConfigError>) {
             let error = ConfigError::new(&member.origin, message).related("first here", &first.origin);
             errors.push(error.hint(format!("give one another name: `{}: {{ name: … }}`", member.plugin)));
         }
+        // It is part of the paths of its steps.
+        if member.name.is_empty() || !member.name.chars().all(|c| c.is_alphanumeric() || "._-".contains(c)) {
+            let error = ConfigError::new(&member.origin, format!("`{}` is no name for a finalizer", member.name));
+            errors.push(error.hint("a name has letters, digits and `._-`"));
+        }
         for after in &member.after {
             check_after(member, after, members, errors);
         }

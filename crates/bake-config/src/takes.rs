@@ -62,7 +62,8 @@ fn check_text(takes: Takes, text: &str) -> Result<(), Option<String>> {
         Takes::Text | Takes::Secret => (true, None),
         Takes::Boolean => (matches!(text, "true" | "false"), boolean_hint(text)),
         Takes::Integer => (is_integer(text), integer_hint(text)),
-        Takes::Duration => (parse_duration(text).is_some(), unit_hint(text, ["s", "m", "h"])),
+        // No time at all is never meant: what takes none of it cannot be done.
+        Takes::Duration => (parse_duration(text).is_some_and(|time| !time.is_zero()), unit_hint(text, ["s", "m", "h"])),
         Takes::Size => (text.parse::<ByteSize>().is_ok(), unit_hint(text, ["MiB", "GiB", "GB"])),
         Takes::AccountId => (is_account_id(text), account_hint(text)),
         Takes::OneOf(words) => {

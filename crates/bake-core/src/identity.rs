@@ -12,7 +12,7 @@ use crate::bake::FinalizerUse;
 use crate::image_name::image_name;
 use crate::known::{Known, Moment, Values};
 use crate::plugin::{ImageName, PlanError, TagTemplates, Templates};
-use crate::tag_limits::{check_tag_key, check_tags};
+use crate::tag_limits::{COUNT_LIMIT, TagError, check_tags, check_users_key};
 use crate::template::{self, TemplateError};
 use crate::{BaseImage, Identity, Installed, Region, Renamed, Rendered, Tags};
 
@@ -184,19 +184,37 @@ impl Part {
         });
         let all = texts.chain(predicates);
         let wrong = all.filter_map(|(key, text, checked)| Some(self.wrong(key, &text.origin, checked.err()?)));
-        wrong.chain(self.check_tag_keys()).collect()
+        wrong.chain(self.check_what_is_certain(known)).collect()
     }
 
-    fn check_tag_keys(&self) -> impl Iterator<Item = PlanError> {
+    /// What can be told of names and tags now: keys, their number, and values with nothing in them that is not known yet.
+    fn check_what_is_certain(&self, known: &Known) -> Vec<PlanError> {
         let tables = self.templates.tags.values().chain([&self.templates.copy_tags]);
-        let wrong: BTreeMap<&String, PlanError> = tables
-            .flatten()
-            .filter_map(|(key, text)| {
-                let (finalizer, origin) = (self.name.clone(), text.origin.clone());
-                Some((key, PlanError::Tag { finalizer, origin, source: check_tag_key(key).err()? }))
-            })
-            .collect();
-        wrong.into_values()
+        let mut wrong: BTreeMap<(Origin, String), PlanError> = BTreeMap::new();
+        let mut note = |origin: &Origin, source: TagError| {
+            let mistake = PlanError::Tag { finalizer: self.name.clone(), origin: origin.clone(), source };
+            wrong.insert((origin.clone(), mistake.to_string()), mistake);
+        };
+        for table in tables {
+            let mut tags = Tags::new();
+            for (key, text) in table {
+                let value = known.certain(&text.text).unwrap_or_default();
+                tags.insert(key.clone(), value.clone());
+                if let Err(source) = check_users_key(key).and_then(|()| check_tags(&[(key.clone(), value)].into())) {
+                    note(&text.origin, source);
+                }
+            }
+            let count = tags.len() + OWN_TAGS.len();
+            if let (true, Some(text)) = (count > COUNT_LIMIT, table.values().next()) {
+                note(&text.origin, TagError::Count(count));
+            }
+        }
+        let name = self.templates.image_name.iter().filter_map(|name| {
+            let source = image_name(&known.certain(&name.template.text)?).err()?;
+            let (finalizer, origin) = (self.name.clone(), name.template.origin.clone());
+            Some(PlanError::ImageName { finalizer, origin, source })
+        });
+        wrong.into_values().chain(name).collect()
     }
 
     fn wrong(&self, key: String, origin: &Origin, source: TemplateError) -> PlanError {
@@ -228,7 +246,7 @@ impl Part {
     fn tags(&self, table: &str, templates: &TagTemplates, values: &Value) -> StepResult<Tags> {
         let mut tags = Tags::new();
         for (key, text) in templates {
-            check_tag_key(key).permanent().map_err(|error| self.placed(error, table, text))?;
+            check_users_key(key).permanent().map_err(|error| self.placed(error, table, text))?;
             let filled = self.text(&format!("tags.{key}"), text, values)?;
             check_tags(&[(key.clone(), filled.clone())].into())
                 .permanent()

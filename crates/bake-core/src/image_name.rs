@@ -17,15 +17,20 @@ const END: usize = 40;
 /// A name that cannot be made legal.
 #[derive(Debug, thiserror::Error)]
 #[error("the image name `{0}` has fewer than {SHORTEST} characters")]
-pub(crate) struct TooShort(String);
+pub struct TooShort(String);
 
 /// Makes a name legal.
 ///
 /// Characters that an AMI's name may not have become `_`, as in Aminator. A name that is too long loses characters in its
 /// middle, for a hash of the whole of what was wanted.
 pub(crate) fn image_name(wanted: &str) -> Result<String, TooShort> {
-    let legal: String =
-        wanted.chars().map(|c| if c.is_ascii_alphanumeric() || "().-/_".contains(c) { c } else { '_' }).collect();
+    let legal = |(place, c): (usize, char)| match c {
+        // What begins so looks like an option or a hidden file.
+        '-' | '.' if place == 0 => '_',
+        _ if c.is_ascii_alphanumeric() || "().-/_".contains(c) => c,
+        _ => '_',
+    };
+    let legal: String = wanted.chars().enumerate().map(legal).collect();
     match legal.len() {
         0..SHORTEST => Err(TooShort(legal)),
         SHORTEST..=LONGEST => Ok(legal),

@@ -20,6 +20,17 @@ pub struct Known {
     date: String,
 }
 
+/// A variable that is a template and cannot be filled in.
+#[derive(Debug, thiserror::Error)]
+#[error("the variable `{name}`")]
+pub struct VariableError {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    #[source]
+    pub source: TemplateError,
+}
+
 /// When a name's value is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,17 +148,17 @@ impl Known {
         environment: &str,
         run: &str,
         started: jiff::Timestamp,
-    ) -> Result<Self, TemplateError> {
+    ) -> Result<Self, VariableError> {
         let date = started.strftime(template::DATE).to_string();
         let mut known = Self { vars: BTreeMap::new(), environment: environment.into(), run: run.into(), date };
         let mut values = known.start();
         values.remove("vars");
         let values = to_value(&values.into());
         let fill_in = |(name, text): (String, String)| {
-            let text = if template::is_template(&text) { template::render(&text, &values)? } else { text };
-            Ok((name, text))
+            let filled = if template::is_template(&text) { template::render(&text, &values) } else { Ok(text) };
+            filled.map(|text| (name.clone(), text)).map_err(|source| VariableError { name, source })
         };
-        known.vars = vars.into_iter().map(fill_in).collect::<Result<_, TemplateError>>()?;
+        known.vars = vars.into_iter().map(fill_in).collect::<Result<_, VariableError>>()?;
         Ok(known)
     }
 
@@ -188,8 +199,9 @@ impl Known {
         if let Some(installed) = &facts.installed {
             values.extend(package_tables(installed));
         }
-        if !facts.images.is_empty() {
-            values = Values(values).with_images(None, &facts.images).0;
+        if !facts.images.is_empty() || facts.meant.is_some() {
+            values.remove("image");
+            values = Values(values).with_images(facts.meant.as_ref(), &facts.images).0;
         }
         for (path, text) in &facts.given {
             match path.strip_prefix("base.tags.") {
@@ -249,6 +261,48 @@ impl Known {
         Ok(Explanation { names, value: None, pattern })
     }
 
+    /// Fills a template in if everything in it is known at the start.
+    pub(crate) fn certain(&self, text: &str) -> Option<String> {
+        let start =
+            |path: &String| find_name(path).is_none_or(|known| known.moment == Moment::Start) && path != "run.id";
+        let certain = template::names_in(text).iter().all(start);
+        certain.then(|| template::render(text, &self.stand_ins(Moment::Start)).ok()).flatten()
+    }
+
+    /// Checks a template that is filled in once there are images of these names. `image` says whether one of them is meant.
+    pub(crate) fn check_with_images<'a>(
+        &self,
+        text: &str,
+        names: impl Iterator<Item = &'a str>,
+        image: Option<&str>,
+    ) -> Result<(), TemplateError> {
+        let stand_in = |path: &str, region: &str| Image {
+            id: crate::ImageId::new(quoted(&format!("{path}.id"))),
+            name: quoted(&format!("{path}.name")),
+            region: crate::Region::new(region),
+            store: quoted(&format!("{path}.store")),
+        };
+        let images: BTreeMap<_, _> =
+            names.map(|name| (name.to_owned(), stand_in(&format!("images.{name}"), "‹region›"))).collect();
+        let several = image.is_none() && images.keys().filter(|name| !name.contains('/')).count() > 1;
+        let facts =
+            Facts {
+                images: images.clone(), meant: image.map(|name| stand_in(name, "‹region›")), ..Facts::default()
+            };
+        template::check(text, &self.with_facts(Moment::Image, &facts)).map_err(|error| {
+            match several && template::names_in(text).iter().any(|name| name.split('.').next() == Some("image")) {
+                true => {
+                    let names = images.keys().map(|name| format!("`images.{name}`")).collect::<Vec<_>>().join(", ");
+                    TemplateError {
+                        reason: format!("there are several images, so none is `image`: say which of {names}"),
+                        ..error
+                    }
+                }
+                false => error,
+            }
+        })
+    }
+
     /// Checks a template that is filled in at a moment: its syntax, and that it names only what is known then.
     pub(crate) fn check(&self, text: &str, moment: Moment) -> Result<(), TemplateError> {
         template::check(text, &self.stand_ins(moment)).map_err(|error| too_early(error, text, moment))
@@ -269,6 +323,8 @@ pub struct Facts {
     pub installed: Option<Installed>,
     /// Images by their name within the bake.
     pub images: BTreeMap<String, Image>,
+    /// The image that is meant by `image`, where there may be several.
+    pub meant: Option<Image>,
     /// Values of single names, for trying things out: `package.version`.
     pub given: BTreeMap<String, String>,
 }
@@ -499,7 +555,8 @@ mod tests {
         assert_eq!(known().vars()["suffix"], "20261130-local");
         let vars = [("a".to_owned(), "{{ package.name }}".to_owned())].into();
         let error = Known::new(vars, "local", "r1", jiff::Timestamp::UNIX_EPOCH).unwrap_err();
-        insta::assert_snapshot!(error, @"cannot evaluate `{{ package.name }}`: there is no `package`; there are: date, env, run");
+        assert_eq!(error.name, "a");
+        insta::assert_snapshot!(error.source, @"cannot evaluate `{{ package.name }}`: there is no `package`; there are: date, env, run");
     }
 
     #[test]

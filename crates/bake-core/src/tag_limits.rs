@@ -3,13 +3,15 @@
 use crate::Tags;
 
 /// Most tags a resource may have.
-const COUNT_LIMIT: usize = 50;
+pub(crate) const COUNT_LIMIT: usize = 50;
 /// Longest key, in characters.
 const KEY_LIMIT: usize = 128;
 /// Longest value, in characters.
 const VALUE_LIMIT: usize = 256;
 /// Keys that begin so, in any case, belong to the cloud.
 const RESERVED: &str = "aws:";
+/// Keys that begin so say which run made a thing; what is taken back is known by them.
+const OURS: &str = "bake:";
 
 /// Tags that are not allowed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,9 @@ pub enum TagError {
     /// A key is reserved.
     #[error("the tag key `{0}` begins with `{RESERVED}`, which is reserved")]
     Reserved(String),
+    /// A key is one of those that find what a run has made.
+    #[error("the tag key `{0}` begins with `{OURS}`, which says what belongs to which run")]
+    Ours(String),
     /// There are too many.
     #[error("{0} tags are too many; {COUNT_LIMIT} are allowed")]
     Count(usize),
@@ -54,13 +59,25 @@ pub fn check_tags(tags: &Tags) -> Result<(), TagError> {
     if tags.len() > COUNT_LIMIT { Err(TagError::Count(tags.len())) } else { Ok(()) }
 }
 
+/// Refuses a tag key that users may not choose.
+pub(crate) fn check_users_key(key: &str) -> Result<(), TagError> {
+    match begins_with(key, OURS) {
+        true => Err(TagError::Ours(key.to_owned())),
+        false => check_tag_key(key),
+    }
+}
+
+fn begins_with(key: &str, start: &str) -> bool {
+    key.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
+}
+
 /// Refuses a tag key that EC2 would refuse.
-pub(crate) fn check_tag_key(key: &str) -> Result<(), TagError> {
+fn check_tag_key(key: &str) -> Result<(), TagError> {
     let length = key.chars().count();
     if !(1..=KEY_LIMIT).contains(&length) {
         return Err(TagError::Key { key: key.to_owned(), length });
     }
-    if key.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED)) {
+    if begins_with(key, RESERVED) {
         return Err(TagError::Reserved(key.to_owned()));
     }
     Ok(())

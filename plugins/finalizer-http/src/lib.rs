@@ -97,8 +97,13 @@ impl HttpPoke {
     }
 
     /// Adds the two steps of a call.
-    fn plan_call(&self, bake: &BakeHandles, steps: &mut Steps<'_>, image: Option<Handle<Image>>) {
-        let filled = bake.fill_in(steps, image, self.texts.by_key());
+    fn plan_call(
+        &self,
+        bake: &BakeHandles,
+        steps: &mut Steps<'_>,
+        image: Option<Handle<Image>>,
+    ) -> Result<(), PlanError> {
+        let filled = bake.fill_in(steps, image, self.texts.by_key())?;
         let text = |key: String| filled.at::<String>(format!("/{}", key.replace('~', "~0").replace('/', "~1")));
         let Filled { host, headers, body, .. } = &self.texts;
         let headers: BTreeMap<_, _> = headers.keys().map(|name| (name.clone(), text(header_key(name)))).collect();
@@ -109,6 +114,7 @@ impl HttpPoke {
             self.calls.kind(),
             move |(url, host, headers, body)| HttpRequest { url, host, headers, body, ..fixed.clone() },
         );
+        Ok(())
     }
 }
 
@@ -147,10 +153,10 @@ impl Finalizer for HttpPoke {
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         match self.per {
-            Per::Bake => self.plan_call(bake, steps, None),
+            Per::Bake => self.plan_call(bake, steps, None)?,
             Per::Image => {
                 for (name, &image) in &bake.images {
-                    self.plan_call(bake, &mut steps.under(name), Some(image));
+                    self.plan_call(bake, &mut steps.under(name), Some(image))?;
                 }
             }
         }

@@ -92,12 +92,31 @@ fn reference(catalog: &Catalog) -> String {
         let _ = writeln!(text, "\n## {kind}");
         catalog.plugins(kind).for_each(|info| text.push_str(&about(info)));
     }
+    text.push_str(EVERYWHERE);
     text.push_str("\n## Names in templates and predicates\n\n| name | known | what it is |\n|---|---|---|\n");
     for name in NAMES {
         let _ = writeln!(text, "| `{}` | {} | {} |", name.path, name.moment.words(), cell(name.summary));
     }
     text
 }
+
+/// What environments may say whatever plugins they choose.
+const EVERYWHERE: &str = "
+## Every finalizer of a set
+
+| key | takes | |
+|---|---|---|
+| `name` | letters, digits, `._-` | Its name in the set; the plugin's unless one plugin stands in the set twice |
+| `optional` | `true` or `false` | Its failure is reported, and the bake succeeds (exit code 10) |
+| `when` | an expression | It runs only if that holds: `\"arch == 'x86_64'\"`. Decided once, in `identity`; one about `images` once there are images |
+| `else` | a finalizer or a list | What runs if `when` does not hold |
+| `after` | a name or a list | Members of its stage that end before it starts, well or not |
+| `timeout` | a time | How long each try of each of its steps may take |
+| `retry` | a whole number | How often a step is tried again after a failure that may pass; 5 times if nothing is said |
+
+An environment's `steps: { PATH: { timeout, retry, after } }` says the same of any step of the plan, or of all below a path;
+`bake plan` names them.
+";
 
 fn about(info: &PluginInfo) -> String {
     // Which plugins are in is a matter of the build; that one is still to come is not.

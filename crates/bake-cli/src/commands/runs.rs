@@ -155,6 +155,9 @@ pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow
     for left in &left {
         tell(&format!("left: {} {} ({})\n", left.kind, left.made.clone().unwrap_or_default(), left.reason));
     }
+    if left.is_empty() {
+        tell(&format!("took back what the run {} had made\n", run.id));
+    }
     Ok(if left.is_empty() { Exit::Done } else { Exit::FailedWithLeftovers })
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use bake_config::{Origin, Stage, Text};
 use bake_engine::{At, Classify, Handle, Outcome, StepResult, Steps};
 
+use crate::image_name::TooShort;
 use crate::known::Known;
 use crate::tag_limits::TagError;
 use crate::template::{self, TemplateError};
@@ -65,6 +66,17 @@ pub enum PlanError {
         #[source]
         source: TagError,
     },
+    /// A name that no cloud would take.
+    #[error("{origin}: `image_name` of the finalizer `{finalizer}`")]
+    ImageName {
+        /// Which finalizer.
+        finalizer: String,
+        /// Where it is written.
+        origin: Origin,
+        /// What is wrong with it.
+        #[source]
+        source: TooShort,
+    },
     /// Settings are laid on a step that is not there.
     #[error("{origin}: there is no step `{path}`")]
     UnknownStep {
@@ -101,6 +113,7 @@ impl PlanError {
             | Self::MissingKind { .. }
             | Self::Unsupported { .. }
             | Self::Tag { .. }
+            | Self::ImageName { .. }
             | Self::Graph(_) => None,
         }
     }
@@ -225,10 +238,20 @@ impl BakeHandles {
         steps: &mut Steps<'_>,
         image: Option<Handle<Image>>,
         texts: BTreeMap<String, Text>,
-    ) -> Handle<BTreeMap<String, String>> {
+    ) -> Result<Handle<BTreeMap<String, String>>, PlanError> {
+        let names = || self.images.keys().map(String::as_str);
+        for (key, text) in &texts {
+            let checked = self.known.check_with_images(&text.text, names(), image.map(|_| "image"));
+            checked.map_err(|source| PlanError::Template {
+                finalizer: self.place.clone(),
+                key: key.clone(),
+                origin: text.origin.clone(),
+                source: Box::new(source),
+            })?;
+        }
         let images: BTreeMap<_, _> = self.images.iter().map(|(name, image)| (name.clone(), image.maybe())).collect();
         let state = (Arc::clone(&self.known), texts);
-        steps.step("fill in").needs((self.base, self.installed, image, images)).run(
+        Ok(steps.step("fill in").needs((self.base, self.installed, image, images)).run(
             state,
             async |(known, texts), _, (base, installed, image, images)| {
                 let images = images.into_iter().filter_map(|(name, image)| Some((name, image?))).collect();
@@ -240,7 +263,7 @@ impl BakeHandles {
                 };
                 texts.into_iter().map(render).collect()
             },
-        )
+        ))
     }
 }
 

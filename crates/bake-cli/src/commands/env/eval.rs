@@ -93,6 +93,7 @@ fn facts_of(configuration: &Configuration, run: &RunId) -> anyhow::Result<Facts>
         base: output(&view, "base")?,
         installed: output(&view, "volume/provision")?,
         images: images(&view)?,
+        meant: None,
         given: BTreeMap::new(),
     })
 }

@@ -5,7 +5,7 @@ mod import;
 mod show;
 mod vars;
 
-use bake_core::{Composition, Known};
+use bake_core::{Bake, BaseQuery, Composition, Known, PackageRequest};
 use bake_engine::Mutations;
 
 use crate::cli::{Format, Global, Output};
@@ -69,12 +69,23 @@ fn check(configuration: &Configuration) -> anyhow::Result<()> {
         // One that cannot be chosen in this build is none to be checked.
         let Ok(environment) = configuration.config.environment(name) else { continue };
         let (composition, known) = look_into(configuration, &environment, &VariableFlags::default())?;
-        mistakes.extend(composition.mistakes(&known, None));
+        let found = composition.mistakes(&known, None);
+        if found.is_empty() {
+            // What remains are mistakes of the graph: steps that are not there, circles, images that nobody makes.
+            let (base, steps) = (BaseQuery::default(), environment.steps.clone());
+            mistakes.extend(Bake { composition, base, request: any_package()?, known, name: None, steps }.plan().err());
+        }
+        mistakes.extend(found);
     }
     // Environments that share a set share its mistakes.
     let mut told = std::collections::BTreeSet::new();
     mistakes.retain(|mistake| told.insert(failure::line(mistake)));
     if mistakes.is_empty() { Ok(()) } else { Err(failure::refused(&mistakes).into()) }
+}
+
+/// A request, for a plan that is only looked at.
+fn any_package() -> anyhow::Result<PackageRequest> {
+    Ok(PackageRequest::parse(&["package".to_owned()], None, std::path::Path::new("/"))?)
 }
 
 /// Puts an environment together to look at it; nothing is made.
@@ -88,7 +99,6 @@ fn look_into(
     let composition =
         plugins::compose(environment, &Overrides::default(), &configuration.places, &mut mutations).map_err(usage)?;
     let variables = variables::variables(environment, flags);
-    let known = variables::known(&variables, environment, "‹run.id›", jiff::Timestamp::now())
-        .map_err(|error| Advice::usage(error.to_string()))?;
+    let known = variables::known(&variables, environment, "‹run.id›", jiff::Timestamp::now())?;
     Ok((composition, known))
 }
