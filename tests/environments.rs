@@ -53,7 +53,11 @@ fn images_are_copied_to_other_regions_with_their_own_tags() {
         assert!(copy["tags"].get("creator").is_none(), "taken away by `~`");
     }
     let run = result(&said)["run"].as_str().unwrap().to_owned();
-    house.run(&["teardown", &run]).succeeds();
+    house.run(&["teardown", &run]).succeeds().tells("took back");
+    assert!(
+        house.run(&["runs"]).succeeds().stdout.contains(" taken back "),
+        "a run of which nothing is left is not `baked`"
+    );
     for region in ["local", "east", "west"] {
         house.run(&["image", "show", "delivered", "--region", region]).ends_with(20);
     }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bake_engine::{
-    Cancel, Engine, EngineOptions, EventSink, Journal, Mutations, ResourceState, RunId, RunRecord, Undo, Verdict,
+    Cancel, Engine, EngineOptions, EventSink, Journal, Keep, Mutations, ResourceState, RunId, RunRecord, Undo, Verdict,
 };
 
 use crate::cli::{Format, Global, Output};
@@ -53,27 +53,36 @@ pub(crate) fn list(global: &Global, arguments: RunsArgs) -> anyhow::Result<()> {
     if !places.journal().exists() {
         return Ok(());
     }
-    for run in Journal::read_only(&places.journal())?.runs()? {
+    let journal = Journal::read_only(&places.journal())?;
+    for run in journal.runs()? {
         print_line(&match arguments.output.format {
             Format::Json => serde_json::json!({
                 "run": run.id, "started": run.started, "finished": run.finished, "title": run.title, "verdict": run.verdict,
+                "state": state(&journal, &run, &places)?,
             })
             .to_string(),
-            Format::Text => format!("{} {:<10} {}", run.id, state(&run, &places), run.title),
+            Format::Text => format!("{} {:<10} {}", run.id, state(&journal, &run, &places)?, run.title),
         })?;
     }
     Ok(())
 }
 
-fn state(run: &RunRecord, places: &Places) -> &'static str {
-    match run.verdict {
+fn state(journal: &Journal, run: &RunRecord, places: &Places) -> anyhow::Result<&'static str> {
+    Ok(match run.verdict {
         // The lock ends with the process: whoever holds it is baking.
         None if places.is_locked(&run.request_key) => "running",
         None => "unfinished",
+        Some(Verdict::Done) if is_taken_back(journal, &run.id)? => "taken back",
         Some(Verdict::Done) => "baked",
         Some(Verdict::Failed | Verdict::Poisoned) => "failed",
         Some(Verdict::Cancelled) => "cancelled",
-    }
+    })
+}
+
+/// Whether nothing is left of what a run has made.
+fn is_taken_back(journal: &Journal, run: &RunId) -> anyhow::Result<bool> {
+    let mut artifacts = journal.resources(run)?.into_iter().filter(|made| made.keep == Keep::Artifact);
+    Ok(artifacts.all(|made| !made.state.is_there()))
 }
 
 pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
@@ -81,8 +90,9 @@ pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
     if !places.journal().exists() {
         return Err(unknown_run(&arguments.run).into());
     }
-    let view =
-        Journal::read_only(&places.journal())?.view(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
+    let journal = Journal::read_only(&places.journal())?;
+    let view = journal.view(&arguments.run)?.ok_or_else(|| unknown_run(&arguments.run))?;
+    let state = state(&journal, &view.run, &places)?;
     if arguments.output.format == Format::Json {
         let steps: Vec<_> = view
             .steps
@@ -96,12 +106,12 @@ pub(crate) fn show(global: &Global, arguments: ShowArgs) -> anyhow::Result<()> {
             .collect();
         return print_line(
             &serde_json::json!({
-                "run": view.run.id, "title": view.run.title, "state": state(&view.run, &places), "steps": steps, "resources": made,
+                "run": view.run.id, "title": view.run.title, "state": state, "steps": steps, "resources": made,
             })
             .to_string(),
         );
     }
-    print_line(&format!("{} {} {}", view.run.id, state(&view.run, &places), view.run.title))?;
+    print_line(&format!("{} {} {}", view.run.id, state, view.run.title))?;
     for step in &view.steps {
         print_line(&format!("  step {:<40} {}", step.path, word(&step.state)))?;
         for sentence in step.error.iter().flat_map(|error| &error.chain) {
