@@ -15,7 +15,7 @@ pub(crate) fn run_of(plan: &Value) -> RunView {
         "run": {
             "id": "20260301-100000-a1b2c3", "started": "2026-03-01T10:00:00Z", "finished": null,
             "title": "helloworld 1.4-2 on ec2_yum_linux", "request_key": "k", "config": {}, "plugins": {},
-            "plan": plan, "plan_digest": "d", "verdict": null
+            "plan": plan, "plan_digest": "d", "verdict": null, "format": 2
         },
         "steps": [], "resources": []
     });
@@ -26,7 +26,7 @@ pub(crate) fn run_of(plan: &Value) -> RunView {
 pub(crate) fn record(path: &str, state: Option<&str>, more: &Value) -> StepRecord {
     let mut record = json!({
         "path": path, "generation": 0, "state": state, "attempts": 1, "conditions": null, "output": null, "error": null,
-        "retry": null
+        "retry": null, "skipped": null
     });
     for (key, value) in more.as_object().into_iter().flatten() {
         record[key] = value.clone();
