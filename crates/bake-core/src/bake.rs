@@ -16,8 +16,8 @@ use crate::plugin::{
     pointer,
 };
 use crate::{
-    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Region, Sealed, Snapshot,
-    Tags, Volume,
+    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Region, Rendered, Sealed,
+    Snapshot, Tags, Volume,
 };
 
 /// The plugins of one environment, put together and known to fit.
@@ -245,11 +245,9 @@ impl Bake {
     fn bake_volume(&self, steps: &mut Steps<'_>, base: Handle<BaseImage>) -> (Handle<Installed>, Handle<Sealed>) {
         let Composition { cloud, blockdevice, volume: volumes, provisioner, .. } = &self.composition;
         steps.scope("volume", |scope| {
-            let volume = scope
-                .step("create")
-                .needs(base)
-                .slot(Slot::LocalIo)
-                .mutate(&cloud.kinds().volume, |base| CreateVolume { base: base.id, region: base.region });
+            let volume = scope.step("create").needs(base).slot(Slot::LocalIo).mutate(&cloud.kinds().volume, |base| {
+                CreateVolume { base: base.id, region: base.region, snapshot: base.snapshot }
+            });
             let opener = Opener { cloud: cloud.clone(), blockdevice: blockdevice.clone(), volumes: volumes.clone() };
             let open = scope.step("open").needs(volume).slot(Slot::LocalIo).open(opener, open, discard);
             let installed = scope
@@ -278,7 +276,8 @@ impl Bake {
         })?;
         // The tags of copies are needed although they are not looked at: what cannot be tagged is not made.
         Ok(steps.step("snapshot").needs((sealed, identity, copy_tags)).mutate(kind, |(sealed, identity, _)| {
-            CreateSnapshot { volume: sealed.volume, region: sealed.region, description: identity.description }
+            let tags = identity.tags_at_creation(Rendered::SNAPSHOT);
+            CreateSnapshot { volume: sealed.volume, region: sealed.region, description: identity.description, tags }
         }))
     }
 

@@ -40,6 +40,10 @@ text_id!(
     Region
 );
 text_id!(
+    /// Whose resources they are: twelve digits with EC2.
+    Account
+);
+text_id!(
     /// What a cloud calls a base image.
     BaseId
 );

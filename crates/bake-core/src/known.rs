@@ -281,6 +281,7 @@ impl Known {
             name: quoted(&format!("{path}.name")),
             region: crate::Region::new(region),
             store: quoted(&format!("{path}.store")),
+            account: None,
         };
         let images: BTreeMap<_, _> =
             names.map(|name| (name.to_owned(), stand_in(&format!("images.{name}"), "‹region›"))).collect();
@@ -413,7 +414,11 @@ fn as_map(values: Json) -> Map<String, Json> {
 }
 
 fn base_values(base: &BaseImage) -> Map<String, Json> {
-    as_map(json!({ "base": base, "arch": base.architecture, "region": base.region }))
+    // What only the cloud has to know stays out of templates.
+    let BaseImage { id, name, region, architecture, size, tags, snapshot: _, machine: _ } = base;
+    let fields =
+        json!({ "id": id, "name": name, "region": region, "architecture": architecture, "size": size, "tags": tags });
+    as_map(json!({ "base": fields, "arch": architecture, "region": region }))
 }
 
 fn package_tables(installed: &Installed) -> Map<String, Json> {
@@ -504,7 +509,7 @@ impl Object for AnyKey {
 mod tests {
     use super::*;
     use crate::template::{lookup, render};
-    use crate::{Architecture, BaseId, ImageId, PackageChanges, Region};
+    use crate::{Architecture, BaseId, ImageId, Machine, PackageChanges, Region};
 
     fn known() -> Known {
         let vars = [("creator", "ann"), ("suffix", "{{ date | strftime('%Y%m%d') }}-{{ env.name }}")];
@@ -523,12 +528,20 @@ mod tests {
             architecture: Architecture::new("x86_64"),
             size: 1,
             tags: [("KEY".into(), "value".into())].into(),
+            snapshot: None,
+            machine: Machine::default(),
         };
         known().provisioned(&base, &installed)
     }
 
     fn image() -> Image {
-        Image { id: ImageId::new("img-1"), name: "one".into(), region: Region::new("there"), store: "local".into() }
+        Image {
+            id: ImageId::new("img-1"),
+            name: "one".into(),
+            region: Region::new("there"),
+            store: "local".into(),
+            account: None,
+        }
     }
 
     /// The list is what people read and what checks believe; here it is held against what bakes really give.

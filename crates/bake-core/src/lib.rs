@@ -19,12 +19,13 @@ mod template;
 
 pub use bake::{Bake, Composition, FinalizerUse, MediumMismatch, OnFailure, Planned, to_take_back};
 pub use identity::{DEFAULT_DESCRIPTION, DEFAULT_NAME, DESCRIPTION};
-pub use ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
+pub use ids::{Account, Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
 pub use image_name::TooShort;
 pub use known::{Explanation, Facts, Known, Moment, NAMES, Name, NameUse, VariableError, find_name};
 pub use model::{
-    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, Package,
-    PackageChanges, RegisterImage, Renamed, Rendered, Sealed, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
+    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, Identity, Image, Installed, Machine,
+    Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed, ShareImage, Shared, Snapshot,
+    TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, ImageName, Images, Medium, Needs,

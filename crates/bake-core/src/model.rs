@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
+use crate::ids::{Account, Architecture, BaseId, ImageId, Region, SnapshotId, VolumeId};
 
 /// Tags of a resource. Keys keep their case.
 pub type Tags = BTreeMap<String, String>;
@@ -26,6 +26,42 @@ pub struct BaseImage {
     pub size: u64,
     /// Its tags.
     pub tags: Tags,
+    /// The snapshot that its root disk is made of, where the cloud keeps that apart.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotId>,
+    /// What the machines are like that it boots on.
+    #[serde(default)]
+    pub machine: Machine,
+}
+
+/// What an image says of the machines that boot it. What is `None` is left to the cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What the root disk is called: `/dev/xvda`.
+    pub root_device: Option<String>,
+    /// The firmware: `uefi`, `uefi-preferred` or `legacy-bios`.
+    pub boot_mode: Option<String>,
+    /// Whether it drives the elastic network adapter.
+    pub ena: Option<bool>,
+    /// Whether it drives the network adapter of older types (SR-IOV): `simple`.
+    pub sriov: Option<String>,
+    /// The trusted platform module that it wants: `v2.0`.
+    pub tpm: Option<String>,
+    /// The instance metadata service that it wants: `v2.0` allows no other.
+    pub imds: Option<String>,
+}
+
+/// What the root disk of a machine is like. What is `None` is left to the cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootDisk {
+    /// Its type: `gp3`.
+    pub kind: Option<String>,
+    /// Size in bytes; that of the snapshot if not set.
+    pub size: Option<u64>,
+    /// Operations per second.
+    pub iops: Option<u32>,
+    /// MiB per second.
+    pub throughput: Option<u32>,
 }
 
 /// A request for a writable disk that begins as a copy of a base image.
@@ -35,6 +71,9 @@ pub struct CreateVolume {
     pub base: BaseId,
     /// Where to make it.
     pub region: Region,
+    /// The snapshot that the base's root disk is made of, where the cloud keeps that apart.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// A writable disk.
@@ -70,6 +109,9 @@ pub struct CreateSnapshot {
     pub region: Region,
     /// For people.
     pub description: String,
+    /// What to tag it with from the start.
+    #[serde(default)]
+    pub tags: Tags,
 }
 
 /// The immutable result of leaving the volume context.
@@ -100,6 +142,15 @@ pub struct RegisterImage {
     pub base: BaseId,
     /// What was installed on request.
     pub packages: Vec<Package>,
+    /// What to tag it with from the start.
+    #[serde(default)]
+    pub tags: Tags,
+    /// What the machines are like that it boots on.
+    #[serde(default)]
+    pub machine: Machine,
+    /// What their root disk is like.
+    #[serde(default)]
+    pub disk: RootDisk,
 }
 
 /// An image that can be booted.
@@ -113,6 +164,9 @@ pub struct Image {
     pub region: Region,
     /// How its root disk is kept: `local`, `ebs` or `s3`.
     pub store: String,
+    /// Whose it is, where the cloud has accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
 }
 
 /// A request to make the same image in another region.
@@ -128,6 +182,45 @@ pub struct CopyImage {
     pub name: String,
     /// Tags of the copy and of what holds its bytes.
     pub tags: Tags,
+    /// Whose the copy will be; the bake's own account if not set.
+    #[serde(default)]
+    pub account: Option<Account>,
+    /// How the copy's bytes are encrypted.
+    #[serde(default)]
+    pub encryption: Encryption,
+}
+
+/// How the bytes of a copy are encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encryption {
+    /// As those of what is copied.
+    #[default]
+    Inherit,
+    /// With the account's default key.
+    DefaultKey,
+    /// With this key, in the words of the cloud.
+    Key(String),
+    /// Not at all. What is encrypted cannot be copied so.
+    Plain,
+}
+
+/// A request to let other accounts use an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareImage {
+    /// The image.
+    pub image: ImageId,
+    /// Where it is.
+    pub region: Region,
+    /// Who may use it, and the bytes it is made of. Those who may already stay.
+    pub with: Vec<Account>,
+}
+
+/// Who may use an image, as it was read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// All of them.
+    pub with: Vec<Account>,
 }
 
 /// Something that carries tags.
@@ -289,6 +382,13 @@ impl Identity {
     /// Returns the tags that the bake's images carry.
     pub fn image_tags(&self) -> Tags {
         let tables = self.finalizers.values().filter_map(|rendered| rendered.tags.get(Rendered::IMAGE));
+        tables.flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Returns the tags that something carries from the start: those of the finalizers of which it is decided that they run.
+    pub fn tags_at_creation(&self, table: &str) -> Tags {
+        let running = self.finalizers.iter().filter(|(name, _)| self.runs.get(*name) == Some(&true));
+        let tables = running.filter_map(|(_, rendered)| rendered.tags.get(table));
         tables.flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 }

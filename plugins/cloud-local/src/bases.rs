@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bake_core::{Architecture, BaseId, BaseImage, Region, Tags};
+use bake_core::{Architecture, BaseId, BaseImage, Machine, Region, Tags};
 
 use crate::disk;
 use crate::error::{StoreError, StoreResult};
@@ -149,6 +149,8 @@ impl Candidate {
             architecture,
             size: record.size(),
             tags,
+            snapshot: None,
+            machine: Machine::default(),
         };
         Self { image, line: record.line() }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bake_core::{CopyImage, Region, RegisterImage, SnapshotId, Tags};
+use bake_core::{CopyImage, Machine, Region, RegisterImage, RootDisk, SnapshotId, Tags};
 
 use crate::error::{StoreError, StoreResult};
 use crate::images::ANOTHER_NAME;
@@ -53,6 +53,9 @@ impl Store {
             architecture: source.architecture,
             base: source.base.as_str().into(),
             packages: source.packages,
+            tags: Tags::new(),
+            machine: Machine::default(),
+            disk: RootDisk::default(),
         };
         let registered = self.register_image(&copy, &maker);
         if registered.is_err()
@@ -116,9 +119,9 @@ struct Source {
     disk: PathBuf,
 }
 
-/// The tags of both halves of a copy. Those that tell who made it cannot be replaced.
+/// The tags of both halves of a copy.
 fn tags_of(request: &CopyImage, maker: &Maker) -> Tags {
-    request.tags.clone().into_iter().chain(maker.tags.clone()).collect()
+    maker.clone().with_tags(request.tags.clone()).tags
 }
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt;
 
-    use bake_core::ImageId;
+    use bake_core::{Encryption, ImageId};
 
     use super::*;
     use crate::testing::{Shop, maker, message, on_another_filesystem};
@@ -145,6 +148,8 @@ mod tests {
             region: there(),
             name: name.into(),
             tags: [("Team".into(), "red".into())].into(),
+            account: None,
+            encryption: Encryption::Inherit,
         }
     }
 

@@ -38,7 +38,7 @@ impl Store {
             packages: request.packages.clone(),
             size,
             created: maker.time,
-            tags: maker.tags.clone(),
+            tags: maker.clone().with_tags(request.tags.clone()).tags,
         };
         record::write(making.folder(), &image)?;
         making.finish()?;

@@ -29,6 +29,7 @@ pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
         snapshot: Some(mutations.register(LocalSnapshots(store.clone()))),
         image: Some(mutations.register(LocalImages(store.clone()))),
         copy: Some(mutations.register(LocalCopies(store.clone()))),
+        share: None,
         tag: Some(mutations.register(LocalTags(store.clone()))),
     }
 }
@@ -97,7 +98,13 @@ async fn find<R: Record>(store: &Store, region: &Region, op: &Op) -> StepResult<
 
 /// Tells of an image what others may know.
 fn read_back(region: &Region, image: ImageRecord) -> Image {
-    Image { id: ImageId::new(image.id), name: image.name, region: region.clone(), store: STORE_WORD.into() }
+    Image {
+        id: ImageId::new(image.id),
+        name: image.name,
+        region: region.clone(),
+        store: STORE_WORD.into(),
+        account: None,
+    }
 }
 
 /// Takes something back that a run made.
@@ -193,7 +200,8 @@ impl Mutation for LocalSnapshots {
     async fn send(&self, op: &Op, request: &CreateSnapshot) -> StepResult<MadeLocally> {
         let (store, request, maker) = (self.0.clone(), request.clone(), Maker::from(op));
         let made = blocking(move || {
-            let CreateSnapshot { volume, region, description } = request;
+            let CreateSnapshot { volume, region, description, tags } = request;
+            let maker = maker.with_tags(tags);
             let snapshot = store.create_snapshot(&region, volume.as_str(), &description, &maker)?;
             Ok(MadeLocally::new(&store, &region, &snapshot.id))
         });
@@ -403,7 +411,7 @@ struct MadeTags {
 
 #[cfg(test)]
 mod tests {
-    use bake_core::{BaseId, Taggable};
+    use bake_core::{BaseId, Encryption, Taggable, Tags};
     use bake_engine::{Cancel, Class};
 
     use super::*;
@@ -437,7 +445,7 @@ mod tests {
     async fn volumes_keep_the_promises() {
         let shop = Shop::new();
         let base = shop.base("debian", b"disk");
-        let request = CreateVolume { base: BaseId::new(base.id), region: shop.region.clone() };
+        let request = CreateVolume { base: BaseId::new(base.id), region: shop.region.clone(), snapshot: None };
         keeps_its_promises(&LocalVolumes(shop.store.clone()), &request, "volume").await;
     }
 
@@ -446,7 +454,8 @@ mod tests {
         let shop = Shop::new();
         let base = shop.base("debian", b"disk");
         let volume = VolumeId::new(shop.volume(&base.id, "volume").id);
-        let request = CreateSnapshot { volume, region: shop.region.clone(), description: "a test".into() };
+        let request =
+            CreateSnapshot { volume, region: shop.region.clone(), description: "a test".into(), tags: Tags::new() };
         keeps_its_promises(&LocalSnapshots(shop.store.clone()), &request, "snapshot").await;
     }
 
@@ -459,7 +468,15 @@ mod tests {
 
     fn copy_of(shop: &Shop, image: ImageRecord) -> CopyImage {
         let (image, from, region) = (ImageId::new(image.id), shop.region.clone(), Region::new("there"));
-        CopyImage { image, from, region, name: "a copy".into(), tags: [("Team".into(), "red".into())].into() }
+        CopyImage {
+            image,
+            from,
+            region,
+            name: "a copy".into(),
+            tags: [("Team".into(), "red".into())].into(),
+            account: None,
+            encryption: Encryption::Inherit,
+        }
     }
 
     #[tokio::test]
@@ -518,7 +535,7 @@ mod tests {
         let shop = Shop::new();
         let base = shop.base("debian", b"disk");
         let kind = LocalVolumes(shop.store.clone());
-        let request = CreateVolume { base: BaseId::new(base.id), region: shop.region.clone() };
+        let request = CreateVolume { base: BaseId::new(base.id), region: shop.region.clone(), snapshot: None };
         let made = kind.send(&op("volume"), &request).await.unwrap();
         let cancel = Cancel::new();
         cancel.raise();

@@ -59,6 +59,13 @@ impl From<&Op> for Maker {
 }
 
 impl Maker {
+    /// Lets what it makes carry these tags as well. Those that tell who made it cannot be replaced.
+    #[must_use]
+    pub(crate) fn with_tags(mut self, tags: Tags) -> Self {
+        self.tags = tags.into_iter().chain(self.tags).collect();
+        self
+    }
+
     /// Makes one for work that belongs to no run. Its things are new ones.
     pub(crate) fn outside_runs() -> StoreResult<Self> {
         let token = crate::random::bytes()?.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bake_core::{Architecture, BaseId, Package, Region, RegisterImage, SnapshotId};
+use bake_core::{Architecture, BaseId, Machine, Package, Region, RegisterImage, RootDisk, SnapshotId, Tags};
 use bake_engine::{Failure, Op, RunId};
 use jiff::Timestamp;
 
@@ -85,6 +85,9 @@ impl Shop {
             architecture: Architecture::new("x86_64"),
             base: BaseId::new("base-0000000000000000"),
             packages: vec![Package::from_debian("hello", "2.10-3", "amd64")],
+            tags: Tags::new(),
+            machine: Machine::default(),
+            disk: RootDisk::default(),
         }
     }
 

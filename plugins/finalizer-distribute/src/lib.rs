@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
-use bake_core::{BakeHandles, Cloud, CopyImage, Finalizer, Image, Images, Needs, PlanError, Region};
+use bake_core::{BakeHandles, Cloud, CopyImage, Encryption, Finalizer, Image, Images, Needs, PlanError, Region};
 use bake_engine::{MutationKind, Slot, Steps};
 use serde::Deserialize;
 
@@ -135,6 +135,8 @@ impl Finalizer for DistributeImages {
                     region: target.clone(),
                     name: image.name,
                     tags,
+                    account: None,
+                    encryption: Encryption::Inherit,
                 });
                 copies.insert(format!("{region}/{name}"), copy);
             }

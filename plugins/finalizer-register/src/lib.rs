@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
 use bake_core::{
     BakeHandles, Cloud, DEFAULT_DESCRIPTION, DEFAULT_NAME, DESCRIPTION, Finalizer, Image, ImageName, Images, Needs,
-    PlanError, RegisterImage, Templates,
+    PlanError, RegisterImage, Rendered, RootDisk, Templates,
 };
 use bake_engine::{MutationKind, Steps};
 use serde::Deserialize;
@@ -98,10 +98,10 @@ impl Finalizer for RegisterImageFinalizer {
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
         let called = (bake.text(ImageName::KEY), bake.text(DESCRIPTION));
-        let inputs = (bake.snapshot(INFO.name)?, bake.base, bake.installed, called);
+        let inputs = (bake.snapshot(INFO.name)?, bake.base, bake.installed, bake.identity, called);
         let image = steps.step("image").needs(inputs).mutate(
             &self.images,
-            |(snapshot, base, installed, (name, description))| RegisterImage {
+            |(snapshot, base, installed, identity, (name, description))| RegisterImage {
                 name,
                 description,
                 snapshot: snapshot.id,
@@ -109,6 +109,9 @@ impl Finalizer for RegisterImageFinalizer {
                 architecture: base.architecture,
                 base: base.id,
                 packages: installed.requested,
+                tags: identity.tags_at_creation(Rendered::IMAGE),
+                machine: base.machine,
+                disk: RootDisk::default(),
             },
         );
         Ok([(self.key.clone(), image)].into())

@@ -2,6 +2,7 @@ use bake_engine::Cancel;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Machine;
 use crate::{AppVersion, Architecture, BaseId, Package, PackageChanges};
 
 fn text(text: &str) -> Text {
@@ -44,6 +45,8 @@ fn base() -> BaseImage {
         architecture: Architecture::new("x86_64"),
         size: 1,
         tags: [("base_ami_version".into(), "7".into())].into(),
+        snapshot: None,
+        machine: Machine::default(),
     }
 }
 

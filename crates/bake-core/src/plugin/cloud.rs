@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
-    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, Snapshot, TagResource,
-    Tagged, Volume,
+    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, ShareImage, Shared,
+    Snapshot, TagResource, Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -30,6 +30,8 @@ pub struct CloudKinds {
     pub image: Option<MutationKind<RegisterImage, Image>>,
     /// The same image in another region, with bytes of its own there. The copy belongs to the run that made it.
     pub copy: Option<MutationKind<CopyImage, Image>>,
+    /// The right of other accounts to use an image.
+    pub share: Option<MutationKind<ShareImage, Shared>>,
     /// Tags on what was made.
     pub tag: Option<MutationKind<TagResource, Tagged>>,
 }

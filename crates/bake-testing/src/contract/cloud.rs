@@ -2,8 +2,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Image,
-    ImageId, Medium, Package, Region, RegisterImage, Snapshot, SnapshotId, TagResource, Taggable, Tags, Volume,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Encryption,
+    Image, ImageId, Medium, Package, Region, RegisterImage, RootDisk, Snapshot, SnapshotId, TagResource, Taggable,
+    Tags, Volume,
 };
 use bake_engine::{Keep, MutationKind, Mutations, Output, ResourceState, RunId, StepError};
 
@@ -89,6 +90,10 @@ fn query(wanted: &str) -> BaseQuery {
     BaseQuery { wanted: Some(wanted.into()), region: None }
 }
 
+fn create_volume(base: &BaseImage) -> CreateVolume {
+    CreateVolume { base: base.id.clone(), region: base.region.clone(), snapshot: base.snapshot.clone() }
+}
+
 /// All that an error tells a person.
 fn told(error: &StepError) -> String {
     [error.chain(), error.detail_lines().to_vec()].concat().join("\n")
@@ -167,12 +172,17 @@ impl<W: CloudWorld> Ground<W> {
 
     /// Makes a volume in the run `volume`.
     async fn volume(&self) -> Volume {
-        let request = CreateVolume { base: self.base.id.clone(), region: self.base.region.clone() };
+        let request = create_volume(&self.base);
         self.process.make(&run("volume"), &self.kinds().volume, &request).await
     }
 
     fn of_volume(&self, volume: &Volume) -> CreateSnapshot {
-        CreateSnapshot { volume: volume.id.clone(), region: volume.region.clone(), description: "a contract".into() }
+        CreateSnapshot {
+            volume: volume.id.clone(),
+            region: volume.region.clone(),
+            description: "a contract".into(),
+            tags: tags(&[("Of", "a snapshot")]),
+        }
     }
 
     /// Makes a volume and its snapshot, in the run `snapshot`; `None` if the cloud has no snapshots.
@@ -191,6 +201,9 @@ impl<W: CloudWorld> Ground<W> {
             architecture: Architecture::of_this_machine(),
             base: BaseId::new(self.base.id.as_str()),
             packages: vec![Package::from_debian("hello", "1:2.10-3", "amd64")],
+            tags: tags(&[("Of", "an image")]),
+            machine: self.base.machine.clone(),
+            disk: RootDisk::default(),
         }
     }
 
@@ -209,6 +222,8 @@ impl<W: CloudWorld> Ground<W> {
             region: self.world.another_region(),
             name: image.name.clone(),
             tags: tags(&[("Team", "red"), ("empty", "")]),
+            account: None,
+            encryption: Encryption::Inherit,
         }
     }
 }
@@ -242,7 +257,7 @@ impl Kind for Volumes {
     }
 
     async fn request<W: CloudWorld>(ground: &Ground<W>) -> Option<CreateVolume> {
-        Some(CreateVolume { base: ground.base.id.clone(), region: ground.base.region.clone() })
+        Some(create_volume(&ground.base))
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Medium, Region, Scrap, ScrapKind,
-    Tags, Volume, VolumeId,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Machine, Medium, Region, Scrap,
+    ScrapKind, Tags, Volume, VolumeId,
 };
 use bake_engine::{Cancel, Mutation, Mutations, StepContext, StepError, StepResult, Undone};
 use tempfile::TempDir;
@@ -131,6 +131,8 @@ impl FakeCloud {
             architecture: Architecture::of_this_machine(),
             size: BASE_SIZE,
             tags: [("base_ami_version".into(), "7".into())].into(),
+            snapshot: None,
+            machine: Machine::default(),
         });
         let state = State {
             bases: bases.collect(),

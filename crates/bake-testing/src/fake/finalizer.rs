@@ -3,7 +3,7 @@ use std::sync::Arc;
 use bake_config::{Origin, Stage, Text};
 use bake_core::{
     BakeHandles, Cloud, DEFAULT_NAME, Finalizer, FinalizerUse, Image, ImageName, Images, Needs, PlanError,
-    RegisterImage, Rendered, Snapshot, TagResource, TagTemplates, Taggable, Tagged, Templates,
+    RegisterImage, Rendered, RootDisk, Snapshot, TagResource, TagTemplates, Taggable, Tagged, Tags, Templates,
 };
 use bake_engine::{Handle, MutationKind, StepContext, StepError, StepResult, Steps};
 use tokio::sync::Barrier;
@@ -172,6 +172,9 @@ impl FakeFinalizer {
                 architecture: base.architecture,
                 base: base.id,
                 packages: installed.requested,
+                tags: Tags::new(),
+                machine: base.machine,
+                disk: RootDisk::default(),
             });
         Ok([(format!("fake{suffix}"), image)].into())
     }

@@ -19,7 +19,7 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let image = (lacks != Lacks::Images).then(|| making(cloud, mutations));
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
     let copy = (lacks != Lacks::Copies).then(|| making(cloud, mutations));
-    CloudKinds { volume, snapshot, image, copy, tag }
+    CloudKinds { volume, snapshot, image, copy, tag, share: None }
 }
 
 fn making<Q: Making>(cloud: &FakeCloud, mutations: &mut Mutations) -> MutationKind<Q, Q::Thing> {
@@ -210,7 +210,7 @@ fn image(name: &str, region: &Region, op: &Op, state: &State) -> StepResult<Thin
 
 fn read_back_image(id: &str, thing: &Thing) -> Image {
     let (name, region) = (thing.name.clone(), thing.region.clone());
-    Image { id: ImageId::new(id), name, region, store: "fake".into() }
+    Image { id: ImageId::new(id), name, region, store: "fake".into(), account: None }
 }
 
 fn thing(kind: &'static str, region: &Region, op: &Op) -> Thing {

@@ -52,7 +52,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bake_config::{Built, Catalog, Environment, Layers, PluginInfo};
-    use bake_core::{Architecture, BaseId, BaseImage, Facts, Installed, Known, Package, PackageChanges, Region};
+    use bake_core::{
+        Architecture, BaseId, BaseImage, Facts, Installed, Known, Machine, Package, PackageChanges, Region,
+    };
 
     use crate::plugins;
     use crate::variables::{VariableFlags, known, variables};
@@ -78,6 +80,8 @@ mod tests {
             architecture: Architecture::new("x86_64"),
             size: 1,
             tags: [("base_ami_version".into(), "baseos-5.1".into())].into(),
+            snapshot: None,
+            machine: Machine::default(),
         };
         let installed =
             Installed { requested: vec![package.clone()], main: package, changes: PackageChanges::default() };
