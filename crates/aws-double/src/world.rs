@@ -226,13 +226,13 @@ impl World {
         let blocks = Blocks::new(None)?;
         let bytes = std::fs::File::open(disk)?;
         let length = bytes.metadata()?.len();
-        let mut buffer = vec![0; BLOCK];
+        let (mut buffer, zeros) = (vec![0; BLOCK], vec![0; BLOCK]);
         for index in 0..u32::try_from(length.div_ceil(BLOCK as u64)).expect("a disk of a test is small") {
             let start = u64::from(index) * BLOCK as u64;
             let there = usize::try_from((length - start).min(BLOCK as u64)).expect("a block is small");
             std::os::unix::fs::FileExt::read_exact_at(&bytes, &mut buffer[..there], start)?;
             buffer[there..].fill(0);
-            if buffer.iter().any(|byte| *byte != 0) {
+            if buffer != zeros {
                 blocks.put(index, &buffer, Sha256::digest(&buffer).into())?;
             }
         }

@@ -1,0 +1,114 @@
+//! EC2 as a cloud.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use bake_config::{ConfigErrors, Settings};
+use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap};
+use bake_core::{BaseImage, Image, Region, Volume};
+use bake_engine::{Mutations, StepContext, StepResult, Undone};
+
+use crate::connection::Keys;
+use crate::context::{Ec2, Folders};
+use crate::copies::Copies;
+use crate::disks::Disks;
+use crate::images::{self, Images};
+use crate::settings::{Ec2Settings, INFO};
+use crate::sharing::Sharing;
+use crate::snapshots::Uploads;
+use crate::tagging::Tagging;
+use crate::{base, scraps};
+
+/// Makes the cloud from its settings. Nothing is asked of anybody before the first call.
+pub fn build(settings: &Settings, folders: &Folders, mutations: &mut Mutations) -> Result<Ec2Cloud, ConfigErrors> {
+    Ok(Ec2Cloud::new(settings.parse()?, folders, mutations))
+}
+
+/// Registers all kinds of change that this cloud makes. What is in a journal already knows how its account is reached.
+pub fn register(folders: &Folders, mutations: &mut Mutations) -> CloudKinds {
+    register_with(&Ec2::new(Ec2Settings::default(), folders, None), mutations)
+}
+
+fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
+    CloudKinds {
+        volume: mutations.register(Disks(ec2.clone())),
+        snapshot: Some(mutations.register(Uploads(ec2.clone()))),
+        image: Some(mutations.register(Images(ec2.clone()))),
+        copy: Some(mutations.register(Copies(ec2.clone()))),
+        share: Some(mutations.register(Sharing(ec2.clone()))),
+        tag: Some(mutations.register(Tagging(ec2.clone()))),
+    }
+}
+
+/// EC2 as a cloud.
+pub struct Ec2Cloud {
+    ec2: Ec2,
+    kinds: CloudKinds,
+}
+
+impl Ec2Cloud {
+    /// Makes the cloud and registers its kinds of change.
+    pub fn new(settings: Ec2Settings, folders: &Folders, mutations: &mut Mutations) -> Self {
+        Self::with_keys(settings, folders, None, mutations)
+    }
+
+    /// Makes the cloud with keys that are given, in place of those that AWS tools would use here.
+    pub fn with_keys(settings: Ec2Settings, folders: &Folders, keys: Option<Keys>, mutations: &mut Mutations) -> Self {
+        let ec2 = Ec2::new(settings, folders, keys);
+        let kinds = register_with(&ec2, mutations);
+        Self { ec2, kinds }
+    }
+}
+
+#[async_trait]
+impl Cloud for Ec2Cloud {
+    fn name(&self) -> &'static str {
+        INFO.name
+    }
+
+    fn kinds(&self) -> &CloudKinds {
+        &self.kinds
+    }
+
+    fn mediums(&self) -> &'static [Medium] {
+        &[Medium::File]
+    }
+
+    fn check_region(&self, region: &Region) -> Result<(), String> {
+        // `eu-west-1`, `us-gov-east-1`, `cn-north-1`, `ap-southeast-10`: words of letters and a number at the end.
+        let mut words = region.as_str().split('-').rev();
+        let number =
+            words.next().is_some_and(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()));
+        let mut count = 0;
+        let letters = words.all(|word| {
+            count += 1;
+            !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase())
+        });
+        match number && letters && count >= 2 {
+            true => Ok(()),
+            false => Err(format!("`{region}` is no name of a region; they look like `eu-west-1`")),
+        }
+    }
+
+    async fn resolve_base(&self, _: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
+        let place = self.ec2.home(query.region.as_ref()).await?;
+        base::resolve(&place, query, self.ec2.settings()).await
+    }
+
+    async fn scraps(&self, _: StepContext) -> StepResult<Vec<Scrap>> {
+        scraps::list(&self.ec2).await
+    }
+
+    async fn remove_scrap(&self, _: StepContext, scrap: &Scrap) -> StepResult<Undone> {
+        scraps::remove(&self.ec2, scrap).await
+    }
+
+    async fn has_image(&self, _: StepContext, image: &Image) -> StepResult<bool> {
+        let place = self.ec2.place_for(&image.region, image.account.as_ref()).await?;
+        Ok(images::read(&place, image.id.as_str()).await?.is_some())
+    }
+
+    async fn disk_file(&self, volume: &Volume) -> StepResult<PathBuf> {
+        Ok(self.ec2.disks().file(volume.id.as_str()))
+    }
+}

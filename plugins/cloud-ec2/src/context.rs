@@ -1,0 +1,87 @@
+//! What every kind of change needs: the settings, the connections, and the folders of this machine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bake_core::{Account, Region};
+use bake_engine::{Patience, StepResult};
+
+use crate::cache::Cache;
+use crate::connection::{Address, Connections, Keys, Place};
+use crate::disks::DiskFolder;
+use crate::settings::Ec2Settings;
+
+/// Looks that must all find nothing before something counts as absent.
+const LOOKS: u32 = 3;
+
+/// Where this cloud keeps things on this machine.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    /// Disks that bakes work on.
+    pub disks: PathBuf,
+    /// Bytes of snapshots, which can be fetched again.
+    pub cache: PathBuf,
+}
+
+/// Shared by all kinds of change.
+#[derive(Clone)]
+pub(crate) struct Ec2(Arc<Inner>);
+
+struct Inner {
+    settings: Ec2Settings,
+    connections: Connections,
+    disks: DiskFolder,
+    cache: Cache,
+}
+
+impl Ec2 {
+    pub(crate) fn new(settings: Ec2Settings, folders: &Folders, keys: Option<Keys>) -> Self {
+        let (disks, cache) = (DiskFolder::new(&folders.disks), Cache::new(&folders.cache));
+        Self(Arc::new(Inner { settings, connections: Connections::new(keys), disks, cache }))
+    }
+
+    pub(crate) fn settings(&self) -> &Ec2Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn disks(&self) -> &DiskFolder {
+        &self.0.disks
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.0.cache
+    }
+
+    /// Returns how often to look at first.
+    pub(crate) fn pace(&self) -> Duration {
+        self.0.settings.pace
+    }
+
+    /// Returns how long to look before something counts as absent: what is new is not known everywhere at once.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(LOOKS, self.0.settings.patience)
+    }
+
+    /// Reaches a region in the bake's own account.
+    pub(crate) async fn place(&self, region: &Region) -> StepResult<Place> {
+        self.0.connections.place(&self.0.settings.way(), Some(region)).await
+    }
+
+    /// Reaches the region that bakes are in when nobody names one.
+    pub(crate) async fn home(&self, region: Option<&Region>) -> StepResult<Place> {
+        let region = region.or(self.0.settings.region.as_ref());
+        self.0.connections.place(&self.0.settings.way(), region).await
+    }
+
+    /// Reaches a region in an account; the bake's own if none is named.
+    pub(crate) async fn place_for(&self, region: &Region, account: Option<&Account>) -> StepResult<Place> {
+        let _ = account;
+        self.place(region).await
+    }
+
+    /// Reaches the place of something that was made.
+    pub(crate) async fn place_of(&self, address: &Address) -> StepResult<Place> {
+        self.0.connections.place_of(address).await
+    }
+}

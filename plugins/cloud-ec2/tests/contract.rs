@@ -1,0 +1,102 @@
+//! EC2 keeps the contract of clouds, with the double behind it and a bake's disks on this machine.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_double::{Double, SeedImage};
+use bake_core::{Cloud, Region};
+use bake_engine::Mutations;
+use bake_testing::contract::{self, CloudWorld};
+use cloud_ec2::{Ec2Cloud, Ec2Settings, Folders, Keys};
+use tempfile::TempDir;
+
+const ACCOUNT: &str = "111122223333";
+const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
+const HERE: &str = "us-east-1";
+const THERE: &str = "eu-west-1";
+
+/// An account with base images, and folders of its own.
+struct Account {
+    double: Double,
+    folder: TempDir,
+    base: Option<String>,
+}
+
+impl Account {
+    async fn with(bases: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let double = Double::builder().account(ACCOUNT, KEY).region(HERE).region(THERE).start().await.unwrap();
+        let disk = folder.path().join("disk");
+        let file = fs::File::create(&disk).unwrap();
+        file.set_len(1 << 30).unwrap();
+        file.write_all_at(b"the bytes of a base", 5 << 20).unwrap();
+        for name in bases {
+            let snapshot = double.seed_snapshot(ACCOUNT, HERE, &disk).unwrap();
+            double.seed_image(ACCOUNT, HERE, SeedImage::new(name, &snapshot)).unwrap();
+        }
+        fs::remove_file(disk).unwrap();
+        let base = match bases {
+            [only] => Some((*only).to_owned()),
+            _ => None,
+        };
+        Self { double, folder, base }
+    }
+}
+
+impl CloudWorld for Account {
+    fn build(&self, mutations: &mut Mutations) -> Arc<dyn Cloud> {
+        let settings = Ec2Settings {
+            region: Some(Region::new(HERE)),
+            base: self.base.clone(),
+            endpoint: Some(self.double.endpoint()),
+            pace: Duration::from_millis(2),
+            patience: Duration::from_millis(20),
+            ..Ec2Settings::default()
+        };
+        let folders = Folders { disks: self.folder.path().join("disks"), cache: self.folder.path().join("cache") };
+        let keys = Keys { access: KEY.into(), secret: "secret".into() };
+        Arc::new(Ec2Cloud::with_keys(settings, &folders, Some(keys), mutations))
+    }
+
+    fn inventory(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for region in [HERE, THERE] {
+            let images = self.double.images(ACCOUNT, region);
+            let image = |image: &aws_double::Image| {
+                format!("{region} {} {} {:?} {:?} {}", image.id, image.name, image.tags, image.disks, image.state())
+            };
+            lines.extend(images.iter().map(image));
+            let snapshots = self.double.snapshots(ACCOUNT, region);
+            let snapshot = |one: &aws_double::Snapshot| format!("{region} {} {:?} {}", one.id, one.tags, one.state().0);
+            lines.extend(snapshots.iter().map(snapshot));
+        }
+        describe(&self.folder.path().join("disks"), &mut lines);
+        lines.sort();
+        lines
+    }
+
+    fn another_region(&self) -> Region {
+        Region::new(THERE)
+    }
+}
+
+/// Every file of a disk. Of an upload there is a journal, which goes with its disk.
+fn describe(folder: &Path, lines: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            _ if path.is_dir() => describe(&path, lines),
+            Some("journal") => {}
+            _ => lines.push(format!("{} {} bytes", path.display(), fs::metadata(&path).unwrap().len())),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ec2_keeps_the_contract() {
+    contract::cloud(Account::with).await;
+}
