@@ -2,6 +2,8 @@
 
 mod baking;
 mod cancelled;
+#[cfg(feature = "ec2")]
+mod ec2;
 mod environments;
 mod failing;
 mod house;

@@ -51,7 +51,7 @@ impl Configuration {
         }
         let config = layers.load(&plugins::catalog()).map_err(wrong)?;
         let place = |name: &str| config.setting(name).map(|place| PathBuf::from(&place.text));
-        let places = Places::new(place("state_dir"), place("run_dir"));
+        let places = Places::new(place("state_dir"), place("cache_dir"), place("run_dir"));
         Ok(Self { config, places })
     }
 

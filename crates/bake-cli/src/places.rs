@@ -15,6 +15,9 @@ use crate::failure::Advice;
 pub(crate) struct Places {
     /// Journal and logs of runs.
     state: PathBuf,
+    /// What can be fetched again.
+    #[cfg_attr(not(feature = "ec2"), expect(dead_code, reason = "only base snapshots of EC2 are fetched"))]
+    cache: PathBuf,
     /// Locks of what runs now; empty after a boot.
     runtime: PathBuf,
 }
@@ -27,9 +30,10 @@ pub(crate) struct Holder {
 
 impl Places {
     /// Takes what was set, and the usual places for the rest.
-    pub(crate) fn new(state: Option<PathBuf>, runtime: Option<PathBuf>) -> Self {
+    pub(crate) fn new(state: Option<PathBuf>, cache: Option<PathBuf>, runtime: Option<PathBuf>) -> Self {
         Self {
             state: state.unwrap_or_else(|| "/var/lib/bake".into()),
+            cache: cache.unwrap_or_else(|| "/var/cache/bake".into()),
             runtime: runtime.unwrap_or_else(|| "/run/bake".into()),
         }
     }
@@ -50,6 +54,12 @@ impl Places {
     /// Returns the folder of what the local cloud holds.
     pub(crate) fn store(&self) -> PathBuf {
         self.state.join("store")
+    }
+
+    /// Returns where EC2 keeps things on this machine: disks that are baked on, and the bytes of base snapshots.
+    #[cfg(feature = "ec2")]
+    pub(crate) fn ec2(&self) -> cloud_ec2::Folders {
+        cloud_ec2::Folders { disks: self.state.join("ec2/disks"), cache: self.cache.join("ec2") }
     }
 
     /// Returns the folder of a run's log files.
@@ -134,7 +144,7 @@ mod tests {
 
     #[test]
     fn everything_that_stays_lies_in_the_state_folder() {
-        let places = Places::new(Some("/srv/bake".into()), None);
+        let places = Places::new(Some("/srv/bake".into()), None, None);
         assert_eq!(places.journal(), Path::new("/srv/bake/journal.db"));
         assert_eq!(places.store(), Path::new("/srv/bake/store"));
         assert_eq!(places.request_lock("k"), Path::new("/run/bake/requests/k"));

@@ -18,20 +18,14 @@ use crate::places::Places;
 pub(crate) fn catalog() -> Catalog {
     Catalog::new(vec![
         cloud_local::INFO,
-        ec2(PluginInfo {
-            settings: &EC2,
-            ..unbuilt(PluginKind::Cloud, "ec2", "Amazon EC2: AMIs, EBS volumes and snapshots")
-        }),
+        ec2(cloud_ec2::INFO),
         blockdevice_loop::INFO,
         ec2(unbuilt(PluginKind::BlockDevice, "linux", "A volume attached to the instance that bake runs on")),
         volume_linux::INFO,
         provisioner_apt::INFO,
         unbuilt(PluginKind::Provisioner, "yum", "Installs RPM packages with the root's own dnf or yum"),
         finalizer_register::INFO,
-        ec2(PluginInfo {
-            settings: &REGISTER_EBS_AMI,
-            ..unbuilt_finalizer("register_ebs_ami", Stage::Register, "Registers an EBS-backed AMI")
-        }),
+        ec2(finalizer_register::REGISTER_EBS_AMI),
         ec2(PluginInfo {
             settings: &REGISTER_S3_AMI,
             ..unbuilt_finalizer("register_s3_ami", Stage::Register, "Registers an S3-backed AMI")
@@ -61,17 +55,7 @@ fn ec2(info: PluginInfo) -> PluginInfo {
     }
 }
 
-/// Settings that environments may already hold, so that they are kept and checked until their plugins come.
-const EC2: [Setting; 2] = [
-    text("region", None, "The region to bake in; that of the instance if it is left out"),
-    text("base", None, "The base image to use when none is asked for, by name or id"),
-];
-
-const REGISTER_EBS_AMI: [Setting; 2] = [
-    text(ImageName::KEY, Some(EBS_NAME), "Template of the AMI's name"),
-    text(DESCRIPTION, Some(DEFAULT_DESCRIPTION), "Template of the description of AMI and snapshot"),
-];
-
+/// Settings that environments may already hold, so that they are kept and checked until their plugin comes.
 const REGISTER_S3_AMI: [Setting; 6] = [
     text(ImageName::KEY, Some(S3_NAME), "Template of the AMI's name"),
     text(DESCRIPTION, Some(DEFAULT_DESCRIPTION), "Template of the AMI's description"),
@@ -81,9 +65,6 @@ const REGISTER_S3_AMI: [Setting; 6] = [
     text("ec2_user", None, "The account id that the image is signed for"),
 ];
 
-/// The name that Aminator gives to EBS-backed AMIs.
-const EBS_NAME: &str =
-    "{{ package.name }}-{{ package.version }}-{{ package.release }}-{{ arch }}-{{ vars.suffix }}-ebs";
 /// The name that Aminator gives to S3-backed AMIs.
 const S3_NAME: &str = "{{ package.name }}-{{ package.version }}-{{ package.release }}-{{ arch }}-{{ vars.suffix }}-s3";
 
@@ -142,6 +123,8 @@ pub(crate) fn compose(
 /// Registers every kind of change that any built-in plugin makes, so that a run can be taken back whatever it used.
 pub(crate) fn register_all(places: &Places, mutations: &mut Mutations) -> anyhow::Result<()> {
     cloud_local::register(&cloud_local::Store::open(places.store())?, mutations);
+    #[cfg(feature = "ec2")]
+    cloud_ec2::register(&places.ec2(), mutations);
     finalizer_http::register(mutations);
     Ok(())
 }
@@ -153,6 +136,8 @@ fn cloud(environment: &Environment, places: &Places, mutations: &mut Mutations) 
             let store = cloud_local::Store::open(places.store())?;
             Ok(Arc::new(cloud_local::build(&environment.cloud.settings, store, mutations)?))
         }
+        #[cfg(feature = "ec2")]
+        "ec2" => Ok(Arc::new(cloud_ec2::build(&environment.cloud.settings, &places.ec2(), mutations)?)),
         other => bail!("the cloud `{other}` is in the catalog only"),
     }
 }
@@ -188,6 +173,12 @@ fn finalizer(
         "register_image" => {
             Arc::new(finalizer_register::RegisterImageFinalizer::new(cloud, &placed.name, settings.parse()?)?)
         }
+        "register_ebs_ami" if cloud.name() == "ec2" => {
+            Arc::new(finalizer_register::RegisterEbsAmi::new(cloud, &placed.name, settings.parse()?)?)
+        }
+        "register_ebs_ami" => {
+            bail!("it registers AMIs, and the cloud `{}` has none; `register_image` fits any", cloud.name())
+        }
         "http_poke" => Arc::new(HttpPoke::new(&placed.name, settings.parse()?, calls)?),
         "asgard_poke" => Arc::new(HttpPoke::asgard(&placed.name, settings.parse()?, calls)?),
         "distribute_images" => Arc::new(finalizer_distribute::DistributeImages::new(cloud, settings.parse()?)?),
@@ -203,7 +194,8 @@ mod tests {
 
     /// An environment with every built plugin that none of the shipped ones names.
     const MORE: &str = "more: { extends: local_apt_linux, finalizer_set: [register_image, \
-                        distribute_images, http_poke: { url: 'http://h/' }, asgard_poke: { url: 'http://h/' }] }";
+                        distribute_images, http_poke: { url: 'http://h/' }, asgard_poke: { url: 'http://h/' }] }\n\
+                        ami: { extends: ec2_apt_loop }";
 
     #[test]
     fn every_built_plugin_of_the_catalog_can_be_put_together() {
@@ -211,7 +203,7 @@ mod tests {
         let layers = Layers::new().built_in(shipped).file("environments.yaml", MORE);
         let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::new(Some(folder.path().into()), Some(folder.path().into()));
+        let places = Places::new(Some(folder.path().into()), None, Some(folder.path().into()));
         let mut tried = Vec::new();
         for name in config.environments() {
             let Ok(environment) = config.environment(name) else { continue };
@@ -246,7 +238,7 @@ mod tests {
         let layers = Layers::new().built_in(include_str!("../../../environments.yaml")).file("environments.yaml", text);
         let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
         let environment = config.environment("e").unwrap();
-        let places = Places::new(Some("/nowhere".into()), Some("/nowhere".into()));
+        let places = Places::new(Some("/nowhere".into()), None, Some("/nowhere".into()));
         let composition = compose(&environment, &Overrides::default(), &places, &mut Mutations::new()).unwrap();
         let vars = crate::variables::variables(&environment, &Default::default());
         let known = crate::variables::known(&vars, &environment, "run", jiff::Timestamp::UNIX_EPOCH).unwrap();
@@ -274,7 +266,6 @@ mod tests {
 
     #[test]
     fn amis_are_called_as_aminator_calls_them() {
-        assert_eq!(EBS_NAME, format!("{}-ebs", bake_core::DEFAULT_NAME));
         assert_eq!(S3_NAME, format!("{}-s3", bake_core::DEFAULT_NAME));
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use bake_core::{BakeHandles, Image, Package, PackageChanges, PackageRequest, Renamed, Tags, Volume};
+use bake_core::{Account, BakeHandles, Image, Package, PackageChanges, PackageRequest, Renamed, Tags, Volume};
 use bake_engine::{Left, ResourceRecord, RunId, SkipReason, StepFailure, Verdict};
 use serde::Serialize;
 
@@ -282,9 +282,12 @@ impl Report {
         }
     }
 
-    /// The lines for standard output: `region account kind id name`. The local cloud has no accounts.
+    /// The lines for standard output: `region account kind id name`. A cloud without accounts has a dash there.
     pub(crate) fn id_lines(&self) -> impl Iterator<Item = String> {
-        self.images.iter().map(|image| format!("{} - {} {} {}", image.region, image.store, image.id, image.name))
+        self.images.iter().map(|image| {
+            let account = image.account.as_ref().map_or("-", Account::as_str);
+            format!("{} {account} {} {} {}", image.region, image.store, image.id, image.name)
+        })
     }
 
     /// The report as `KEY=VALUE` lines, as Jenkins' EnvInject reads them.

@@ -96,6 +96,7 @@ impl Default for Ec2Settings {
     }
 }
 
+#[cfg(feature = "aws")]
 impl Ec2Settings {
     /// Returns how AWS is reached.
     pub(crate) fn way(&self) -> Way {

@@ -1,7 +1,10 @@
-//! `register_image`: makes an image of the snapshot, in whatever cloud the environment has.
+//! `register_image`: makes an image of the snapshot, in whatever cloud the environment has. `register_ebs_ami`: makes an AMI of it,
+//! and says what only AMIs have.
 //!
 //! Start with [`RegisterImageFinalizer`]. What the image is called is settled before, in the step `identity`, from the
-//! templates in this plugin's settings.
+//! templates in the settings.
+
+mod ebs;
 
 use std::sync::Arc;
 
@@ -10,8 +13,10 @@ use bake_core::{
     BakeHandles, Cloud, DEFAULT_DESCRIPTION, DEFAULT_NAME, DESCRIPTION, Finalizer, Image, ImageName, Images, Needs,
     PlanError, RegisterImage, Rendered, RootDisk, Templates,
 };
-use bake_engine::{MutationKind, Steps};
+use bake_engine::{Handle, MutationKind, Steps};
 use serde::Deserialize;
+
+pub use ebs::{EbsSettings, REGISTER_EBS_AMI, RegisterEbsAmi};
 
 /// What may be written about this plugin in `environments.yaml`.
 pub const INFO: PluginInfo = PluginInfo {
@@ -65,11 +70,7 @@ pub struct RegisterImageFinalizer {
 impl RegisterImageFinalizer {
     /// Makes the finalizer for a cloud, at its place in a set; refused where the cloud registers no images.
     pub fn new(cloud: &dyn Cloud, place: &str, settings: RegisterSettings) -> Result<Self, PlanError> {
-        let images = cloud.kinds().image.clone().ok_or_else(|| PlanError::MissingKind {
-            finalizer: INFO.name.into(),
-            cloud: cloud.name().into(),
-            kind: "images",
-        })?;
+        let images = image_kind(cloud, INFO.name)?;
         let key = if place == INFO.name { cloud.name() } else { place };
         Ok(Self { images, key: key.to_owned(), settings })
     }
@@ -89,19 +90,45 @@ impl Finalizer for RegisterImageFinalizer {
     }
 
     fn templates(&self) -> Templates {
-        Templates {
-            image_name: Some(ImageName { template: self.settings.image_name.clone(), ending: "" }),
-            texts: [(DESCRIPTION.to_owned(), self.settings.description.clone())].into(),
-            ..Templates::default()
-        }
+        templates(&self.settings.image_name, "", &self.settings.description)
     }
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {
-        let called = (bake.text(ImageName::KEY), bake.text(DESCRIPTION));
-        let inputs = (bake.snapshot(INFO.name)?, bake.base, bake.installed, bake.identity, called);
-        let image = steps.step("image").needs(inputs).mutate(
-            &self.images,
-            |(snapshot, base, installed, identity, (name, description))| RegisterImage {
+        let image = register(INFO.name, &self.images, bake, steps, |request| request)?;
+        Ok([(self.key.clone(), image)].into())
+    }
+}
+
+fn image_kind(cloud: &dyn Cloud, finalizer: &str) -> Result<MutationKind<RegisterImage, Image>, PlanError> {
+    cloud.kinds().image.clone().ok_or_else(|| PlanError::MissingKind {
+        finalizer: finalizer.into(),
+        cloud: cloud.name().into(),
+        kind: "images",
+    })
+}
+
+fn templates(image_name: &Text, ending: &'static str, description: &Text) -> Templates {
+    Templates {
+        image_name: Some(ImageName { template: image_name.clone(), ending }),
+        texts: [(DESCRIPTION.to_owned(), description.clone())].into(),
+        ..Templates::default()
+    }
+}
+
+/// Adds the step that registers. The request begins with what the base image says; `change` has the last word.
+fn register(
+    finalizer: &str,
+    images: &MutationKind<RegisterImage, Image>,
+    bake: &BakeHandles,
+    steps: &mut Steps<'_>,
+    change: impl Fn(RegisterImage) -> RegisterImage + Send + Sync + 'static,
+) -> Result<Handle<Image>, PlanError> {
+    let called = (bake.text(ImageName::KEY), bake.text(DESCRIPTION));
+    let inputs = (bake.snapshot(finalizer)?, bake.base, bake.installed, bake.identity, called);
+    Ok(steps.step("image").needs(inputs).mutate(
+        images,
+        move |(snapshot, base, installed, identity, (name, description))| {
+            change(RegisterImage {
                 name,
                 description,
                 snapshot: snapshot.id,
@@ -112,8 +139,7 @@ impl Finalizer for RegisterImageFinalizer {
                 tags: identity.tags_at_creation(Rendered::IMAGE),
                 machine: base.machine,
                 disk: RootDisk::default(),
-            },
-        );
-        Ok([(self.key.clone(), image)].into())
-    }
+            })
+        },
+    ))
 }

@@ -18,8 +18,8 @@ use bake_engine::{Calls, Class, Found, Keep, Mutation, Op, Resend, RunId, StepCo
 use bake_linux::copy::{CloneError, clone_file_with};
 use serde::{Deserialize, Serialize};
 
-use crate::connection::Address;
-use crate::context::Ec2;
+use crate::aws::connection::Address;
+use crate::aws::context::Ec2;
 
 const DISK: &str = "disk.raw";
 const RECORD: &str = "disk.json";

@@ -4,10 +4,10 @@ use aws_sdk_ec2::types::{LaunchPermission, LaunchPermissionModifications, Operat
 use bake_core::{Account, ShareImage, Shared};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Resend, StepContext, StepError, StepResult, Undone};
 
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::images;
-use crate::snapshots;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::images;
+use crate::aws::snapshots;
 
 /// Most changes of a snapshot's permissions in one call.
 const PER_CALL: usize = 500;

@@ -13,12 +13,12 @@ use bake_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::base::{machine, tags};
-use crate::calls::CallError;
-use crate::connection::{Address, Place};
-use crate::context::Ec2;
-use crate::tagging::{OP_TAG, RUN_TAG, all_tags, specification};
-use crate::waiting::Look;
+use crate::aws::base::{machine, tags};
+use crate::aws::calls::CallError;
+use crate::aws::connection::{Address, Place};
+use crate::aws::context::Ec2;
+use crate::aws::tagging::{OP_TAG, RUN_TAG, all_tags, specification};
+use crate::aws::waiting::Look;
 
 /// How an AMI's root disk is kept here.
 pub(crate) const EBS: &str = "ebs";

@@ -5,13 +5,13 @@ use bake_core::{CreateSnapshot, Snapshot, SnapshotId};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Patience, Resend, StepContext, StepError, StepResult, Undone};
 use ebs_transfer::StartSnapshot;
 
-use crate::base::tags;
-use crate::blocks::Blocks;
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::disks::{DiskFolder, blocking, local};
-use crate::images::{Made, check_run};
-use crate::tagging::{OP_TAG, all_tags};
+use crate::aws::base::tags;
+use crate::aws::blocks::Blocks;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::disks::{DiskFolder, blocking, local};
+use crate::aws::images::{Made, check_run};
+use crate::aws::tagging::{OP_TAG, all_tags};
 
 const GIB: u64 = 1 << 30;
 

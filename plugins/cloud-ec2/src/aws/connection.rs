@@ -17,7 +17,7 @@ use bake_engine::StepResult;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::calls::{CallError, Calls};
+use crate::aws::calls::{CallError, Calls};
 use crate::settings::Way;
 
 /// How long to wait for a connection.

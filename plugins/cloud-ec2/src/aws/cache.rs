@@ -17,11 +17,11 @@ use bake_core::SnapshotId;
 use bake_engine::{Class, StepContext, StepError, StepResult};
 use ebs_transfer::{DigestIndex, Download, Patience, TransferError, Upload, download, upload};
 
-use crate::blocks::Blocks;
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::disks::{blocking, local};
-use crate::snapshots;
+use crate::aws::blocks::Blocks;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::disks::{blocking, local};
+use crate::aws::snapshots;
 
 /// How often to look whether another bake has fetched it.
 const LOOK: Duration = Duration::from_millis(200);

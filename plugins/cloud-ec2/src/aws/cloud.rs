@@ -8,16 +8,16 @@ use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap};
 use bake_core::{BaseImage, Image, Region, Volume};
 use bake_engine::{Mutations, StepContext, StepResult, Undone};
 
-use crate::connection::Keys;
-use crate::context::{Ec2, Folders};
-use crate::copies::Copies;
-use crate::disks::Disks;
-use crate::images::{self, Images};
+use crate::aws::connection::Keys;
+use crate::aws::context::{Ec2, Folders};
+use crate::aws::copies::Copies;
+use crate::aws::disks::Disks;
+use crate::aws::images::{self, Images};
+use crate::aws::sharing::Sharing;
+use crate::aws::snapshots::Uploads;
+use crate::aws::tagging::Tagging;
+use crate::aws::{base, scraps};
 use crate::settings::{Ec2Settings, INFO};
-use crate::sharing::Sharing;
-use crate::snapshots::Uploads;
-use crate::tagging::Tagging;
-use crate::{base, scraps};
 
 /// Makes the cloud from its settings. Nothing is asked of anybody before the first call.
 pub fn build(settings: &Settings, folders: &Folders, mutations: &mut Mutations) -> Result<Ec2Cloud, ConfigErrors> {

@@ -4,8 +4,8 @@ use aws_sdk_ec2::types::{ArchitectureValues, DeviceType, Filter, Image, ImageSta
 use bake_core::{Architecture, BaseId, BaseImage, BaseQuery, Machine, SnapshotId, Tags};
 use bake_engine::{StepError, StepResult};
 
-use crate::calls::CallError;
-use crate::connection::Place;
+use crate::aws::calls::CallError;
+use crate::aws::connection::Place;
 use crate::settings::Ec2Settings;
 
 /// What begins the name of a parameter that holds an AMI id.

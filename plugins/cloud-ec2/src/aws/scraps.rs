@@ -6,12 +6,12 @@ use aws_sdk_ec2::types::{Filter, Snapshot};
 use bake_core::{Scrap, ScrapKind};
 use bake_engine::{StepError, StepResult, Undone};
 
-use crate::base::tags;
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::disks::{blocking, local};
-use crate::snapshots;
-use crate::tagging::RUN_TAG;
+use crate::aws::base::tags;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::disks::{blocking, local};
+use crate::aws::snapshots;
+use crate::aws::tagging::RUN_TAG;
 
 const GIB: u64 = 1 << 30;
 
@@ -33,7 +33,7 @@ async fn disks(ec2: &Ec2) -> StepResult<Vec<Scrap>> {
     let folder = ec2.disks().clone();
     blocking(move || {
         let disks = folder.list().map_err(|error| local(error, &folder.file("")))?;
-        let scrap = |(id, record): (String, crate::disks::DiskRecord)| Scrap {
+        let scrap = |(id, record): (String, crate::aws::disks::DiskRecord)| Scrap {
             kind: ScrapKind::Volume,
             size: std::fs::metadata(folder.file(&id)).map(|file| file.len()).unwrap_or_default(),
             region: record.address.region.clone(),

@@ -7,11 +7,11 @@ use aws_sdk_ec2::types::{Filter, Image as Ami, ResourceType, Snapshot};
 use bake_core::{CopyImage, Encryption, Image};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Patience, Resend, StepContext, StepError, StepResult, Undone};
 
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::images::{self, Made};
-use crate::snapshots;
-use crate::tagging::{OP_TAG, all_tags, specification};
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::images::{self, Made};
+use crate::aws::snapshots;
+use crate::aws::tagging::{OP_TAG, all_tags, specification};
 
 /// Copies AMIs.
 pub(crate) struct Copies(pub(crate) Ec2);
@@ -101,7 +101,7 @@ impl Mutation for Copies {
 
 /// A copy without its tags is worse than none: nobody would find it.
 fn check(ami: &Ami, request: &CopyImage) -> StepResult<()> {
-    let there = crate::base::tags(ami.tags.as_deref());
+    let there = crate::aws::base::tags(ami.tags.as_deref());
     let missing = |(key, value): &(&String, &String)| there.get(*key) != Some(*value);
     let lost: Vec<_> = request.tags.iter().filter(missing).map(|(key, _)| format!("`{key}`")).collect();
     match lost.is_empty() {

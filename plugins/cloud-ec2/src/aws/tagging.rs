@@ -4,8 +4,8 @@ use aws_sdk_ec2::types::{Filter, ResourceType, Tag, TagSpecification};
 use bake_core::{TagResource, Taggable, Tagged, Tags};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Resend, StepContext, StepError, StepResult, Undone};
 
-use crate::connection::Place;
-use crate::context::Ec2;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
 
 /// The tag that names the run that made something.
 pub(crate) const RUN_TAG: &str = "bake:run";

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bake_core::{Account, Region};
 use bake_engine::{Patience, StepResult};
 
-use crate::cache::Cache;
-use crate::connection::{Address, Connections, Keys, Place};
-use crate::disks::DiskFolder;
+use crate::aws::cache::Cache;
+use crate::aws::connection::{Address, Connections, Keys, Place};
+use crate::aws::disks::DiskFolder;
 use crate::settings::Ec2Settings;
 
 /// Looks that must all find nothing before something counts as absent.

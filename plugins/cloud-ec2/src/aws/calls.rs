@@ -14,7 +14,7 @@ use bake_core::{Account, Region};
 use bake_engine::{Class, Failure};
 use tokio::time::Instant;
 
-use crate::failures::{Kind, kind};
+use crate::aws::failures::{Kind, kind};
 
 /// How long a call is tried again and again while it is throttled or fails in passing.
 const BUDGET: Duration = Duration::from_secs(120);

@@ -6,9 +6,9 @@ use aws_sdk_ec2::types::Image as Ami;
 use bake_engine::{StepContext, StepError, StepResult};
 use tokio::time::Instant;
 
-use crate::connection::Place;
-use crate::context::Ec2;
-use crate::images;
+use crate::aws::connection::Place;
+use crate::aws::context::Ec2;
+use crate::aws::images;
 
 /// How long a registration may take.
 const REGISTRATION: Duration = Duration::from_secs(10 * 60);

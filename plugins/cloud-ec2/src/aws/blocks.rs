@@ -9,9 +9,9 @@ use bake_engine::{StepError, StepResult};
 use bytes::Bytes;
 use ebs_transfer::{ApiError, Block, BlockPage, Digest, ErrorClass, SnapshotApi, SnapshotState, StartSnapshot};
 
-use crate::calls::CallError;
-use crate::connection::Place;
-use crate::failures::Kind;
+use crate::aws::calls::CallError;
+use crate::aws::connection::Place;
+use crate::aws::failures::Kind;
 
 /// Blocks on a page of a list; the most there may be.
 const PAGE: i32 = 10_000;

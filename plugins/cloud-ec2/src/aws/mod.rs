@@ -1,0 +1,24 @@
+//! Everything that speaks to AWS.
+
+mod base;
+mod blocks;
+mod cache;
+mod calls;
+mod cloud;
+mod connection;
+mod context;
+mod copies;
+mod disks;
+mod failures;
+mod images;
+mod scraps;
+mod sharing;
+mod snapshots;
+mod tagging;
+mod waiting;
+
+pub use cloud::{Ec2Cloud, build, register};
+pub use connection::{Address, Keys};
+pub use context::Folders;
+pub use disks::MadeDisk;
+pub use images::Made;

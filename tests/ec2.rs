@@ -1,0 +1,117 @@
+//! Bakes on EC2 without an instance: against the double, over a socket, with real bytes.
+
+use std::process::Command;
+
+use aws_double::{Double, Image, SeedImage};
+use bake_testing::base::{DiskOptions, disk};
+use bake_testing::packages::standard;
+use bake_testing::{image, needs};
+use tokio::runtime::Runtime;
+
+use crate::house::{House, Said};
+
+const ACCOUNT: &str = "111122223333";
+const OTHER: &str = "222233334444";
+const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
+const HOME: &str = "us-east-1";
+const REGIONS: [&str; 3] = [HOME, "eu-west-1", "ap-southeast-2"];
+
+/// A house whose cloud is the double.
+struct Cloud {
+    house: House,
+    double: Double,
+    _runtime: Runtime,
+    base: String,
+}
+
+impl Cloud {
+    fn new() -> Self {
+        let house = House::empty(&standard());
+        let runtime = Runtime::new().expect("a runtime");
+        let builder = Double::builder().account(ACCOUNT, KEY).account(OTHER, "AKIAOTHER");
+        let builder = REGIONS.iter().fold(builder, |builder, region| builder.region(region));
+        let double = runtime.block_on(builder.start()).expect("a free port");
+        let bytes = disk(&DiskOptions::default().size_mib(256));
+        let snapshot = double.seed_snapshot(ACCOUNT, HOME, &bytes).expect("the disk can be read");
+        let mut seed = SeedImage::new("debian-base", &snapshot);
+        seed.tags.insert("base_ami_version".into(), "debian-base-1".into());
+        let base = double.seed_image(ACCOUNT, HOME, seed).expect("the snapshot is there");
+        let cloud = Self { house, double, _runtime: runtime, base };
+        cloud.environment("");
+        cloud
+    }
+
+    /// Sets the environment, with more keys of `plugins`.
+    fn environment(&self, more: &str) {
+        let cache = self.house.path().join("cache");
+        self.house.rewrite(|usual| {
+            usual.replace("extends: local_apt_linux", "extends: ec2_apt_loop").replace(
+                "  plugins:\n",
+                &format!(
+                    "  plugins:\n    cloud:\n      ec2: {{ region: {HOME}, base: debian-base, pace: 10ms, patience: 100ms }}\n{more}"
+                ),
+            ) + &format!("cache_dir: {}\n", cache.display())
+        });
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.house.command(words);
+        command.env("AWS_ENDPOINT_URL", self.double.endpoint()).env("AWS_EC2_METADATA_DISABLED", "true");
+        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Said {
+        Said::of(self.command(words).output().expect("`bake` starts"))
+    }
+
+    /// Images but the base.
+    fn images(&self, region: &str) -> Vec<Image> {
+        self.double.images(ACCOUNT, region).into_iter().filter(|image| image.id != self.base).collect()
+    }
+
+    /// Downloads the root snapshot of an image and looks whether a package is in it.
+    fn has_package(&self, region: &str, image: &Image, package: &str) -> bool {
+        let to = self.house.path().join(format!("{}.raw", image.id));
+        self.double.write_snapshot(region, &image.disks[0].snapshot, &to).expect("the snapshot is there");
+        image::check(&to);
+        image::inspect(&to, |root| root.packages().get(package).is_some_and(|package| package.is_installed()))
+    }
+}
+
+#[test]
+fn an_ami_is_made_of_what_the_bake_changed() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    let said = cloud.run(&["hello-dep"]);
+    let [region, account, kind, id, name] = said.succeeds().image();
+    assert_eq!([region.as_str(), &account, &kind], [HOME, ACCOUNT, "ebs"]);
+    assert!(name.starts_with("hello-dep-1.0-0-x86_64-") && name.ends_with("-ebs"), "{name}");
+
+    let images = cloud.images(HOME);
+    let [image] = &images[..] else { panic!("{images:?}") };
+    assert_eq!((&image.id, &image.name, image.state()), (&id, &name, "available"));
+    assert_eq!((image.root_device.as_str(), image.ena, image.virtualization.as_str()), ("/dev/xvda", true, "hvm"));
+    assert_eq!(image.boot_mode.as_deref(), Some("uefi-preferred"), "as the base has it");
+    assert_eq!(image.disks[0].kind, "gp3");
+    assert_eq!(image.tags["appversion"], "hello-dep-1.0-0");
+    assert_eq!(image.tags["base_ami_version"], "debian-base-1");
+    assert!(image.tags.contains_key("bake:run"));
+    assert!(cloud.has_package(HOME, image, "hello-dep"));
+    assert!(cloud.has_package(HOME, image, "hello-bake"));
+
+    let snapshots = cloud.double.snapshots(ACCOUNT, HOME);
+    let snapshot = snapshots.iter().find(|one| one.id == image.disks[0].snapshot).expect("it is the account's");
+    assert_eq!(snapshot.tags["appversion"], "hello-dep-1.0-0");
+    let puts = cloud.double.requests().iter().filter(|request| request.operation == "PutSnapshotBlock").count();
+    assert!((1..200).contains(&puts), "{puts} of 512 blocks were sent, for two small packages");
+    cloud.house.assert_clean();
+
+    // The second bake fetches nothing.
+    let before = cloud.double.requests().len();
+    cloud.run(&["hello-bake"]).succeeds();
+    let after = cloud.double.requests().split_off(before);
+    assert!(after.iter().all(|request| request.operation != "GetSnapshotBlock"), "the base is here already");
+    let refused: Vec<_> = after.iter().filter(|request| request.outcome != "200").collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
