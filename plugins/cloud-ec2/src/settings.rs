@@ -1,5 +1,6 @@
 //! What may be written about this cloud.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bake_config::{Built, PluginInfo, PluginKind, Setting, Takes};
@@ -34,6 +35,12 @@ pub const INFO: PluginInfo = PluginInfo {
         },
         text("profile", None, "The profile of the AWS configuration to take credentials from"),
         text("role", None, "The ARN of a role to act as"),
+        Setting {
+            name: "roles",
+            takes: Takes::Map(&Takes::Text),
+            default: None,
+            summary: "The ARN of the role to act as in each other account, for copies that are to be theirs",
+        },
         text("endpoint", None, "The URL of another service that speaks the API, for all calls"),
         Setting {
             name: "pace",
@@ -72,6 +79,8 @@ pub struct Ec2Settings {
     pub profile: Option<String>,
     /// The ARN of a role to act as.
     pub role: Option<String>,
+    /// The role to act as in other accounts.
+    pub roles: BTreeMap<String, String>,
     /// Another service that speaks the API.
     pub endpoint: Option<String>,
     /// How often to look at first.
@@ -89,6 +98,7 @@ impl Default for Ec2Settings {
             newest: false,
             profile: None,
             role: None,
+            roles: BTreeMap::new(),
             endpoint: None,
             pace: Duration::from_secs(2),
             patience: Duration::from_secs(60),

@@ -12,6 +12,7 @@ use crate::aws::connection::Keys;
 use crate::aws::context::{Ec2, Folders};
 use crate::aws::copies::Copies;
 use crate::aws::disks::Disks;
+use crate::aws::guarding::Guarding;
 use crate::aws::images::{self, Images};
 use crate::aws::sharing::Sharing;
 use crate::aws::snapshots::Uploads;
@@ -36,6 +37,7 @@ fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
         image: Some(mutations.register(Images(ec2.clone()))),
         copy: Some(mutations.register(Copies(ec2.clone()))),
         share: Some(mutations.register(Sharing(ec2.clone()))),
+        guard: Some(mutations.register(Guarding(ec2.clone()))),
         tag: Some(mutations.register(Tagging(ec2.clone()))),
     }
 }
