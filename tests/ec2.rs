@@ -10,24 +10,25 @@ use tokio::runtime::Runtime;
 
 use crate::house::{House, Said};
 
-const ACCOUNT: &str = "111122223333";
-const FRIEND: &str = "222233334444";
+pub(crate) const ACCOUNT: &str = "111122223333";
+pub(crate) const FRIEND: &str = "222233334444";
 const OTHER: &str = "333344445555";
 const ROLE: &str = "arn:aws:iam::333344445555:role/baker";
 const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-const HOME: &str = "us-east-1";
-const REGIONS: [&str; 3] = [HOME, "eu-west-1", "ap-southeast-2"];
+pub(crate) const HOME: &str = "us-east-1";
+pub(crate) const THERE: &str = "eu-west-1";
+const REGIONS: [&str; 3] = [HOME, THERE, "ap-southeast-2"];
 
 /// A house whose cloud is the double.
-struct Cloud {
-    house: House,
-    double: Double,
+pub(crate) struct Cloud {
+    pub(crate) house: House,
+    pub(crate) double: Double,
     _runtime: Runtime,
     base: String,
 }
 
 impl Cloud {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let house = House::empty(&standard());
         let runtime = Runtime::new().expect("a runtime");
         let builder = Double::builder().account(ACCOUNT, KEY).role(ROLE);
@@ -44,7 +45,7 @@ impl Cloud {
     }
 
     /// Sets the environment, with more settings of the finalizers.
-    fn environment(&self, finalizers: &str) {
+    pub(crate) fn environment(&self, finalizers: &str) {
         let cache = self.house.path().join("cache");
         self.house.rewrite(|usual| {
             usual.replace("extends: local_apt_linux", "extends: ec2_apt_loop").replace(
@@ -57,19 +58,19 @@ impl Cloud {
         });
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.house.command(words);
         command.env("AWS_ENDPOINT_URL", self.double.endpoint()).env("AWS_EC2_METADATA_DISABLED", "true");
         command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
         command
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    pub(crate) fn run(&self, words: &[&str]) -> Said {
         Said::of(self.command(words).output().expect("`bake` starts"))
     }
 
     /// Images but the base.
-    fn images(&self, region: &str) -> Vec<Image> {
+    pub(crate) fn images(&self, region: &str) -> Vec<Image> {
         self.double.images(ACCOUNT, region).into_iter().filter(|image| image.id != self.base).collect()
     }
 

@@ -37,8 +37,9 @@ struct Inner {
 
 impl Ec2 {
     pub(crate) fn new(settings: Ec2Settings, folders: &Folders, keys: Option<Keys>) -> Self {
+        let connections = Connections::new(keys, settings.pace);
         let (disks, cache) = (DiskFolder::new(&folders.disks), Cache::new(&folders.cache));
-        Self(Arc::new(Inner { settings, connections: Connections::new(keys), disks, cache }))
+        Self(Arc::new(Inner { settings, connections, disks, cache }))
     }
 
     pub(crate) fn settings(&self) -> &Ec2Settings {
