@@ -25,9 +25,12 @@ pub fn build(settings: &Settings, folders: &Folders, mutations: &mut Mutations) 
     Ok(Ec2Cloud::new(settings.parse()?, folders, mutations))
 }
 
-/// Registers all kinds of change that this cloud makes. What is in a journal already knows how its account is reached.
-pub fn register(folders: &Folders, mutations: &mut Mutations) -> CloudKinds {
-    register_with(&Ec2::new(Ec2Settings::default(), folders, None), mutations)
+/// Registers all kinds of change that this cloud makes, for taking back what a run has made. `settings` are those that the run's
+/// journal has, and null if it had another cloud.
+///
+/// What was made knows how its account is reached; of what may have been made, only the run knows.
+pub fn register(settings: &serde_json::Value, folders: &Folders, mutations: &mut Mutations) -> CloudKinds {
+    register_with(&Ec2::new(Ec2Settings::recorded(settings), folders, None), mutations)
 }
 
 fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
