@@ -227,9 +227,16 @@ async fn fetch<A: SnapshotApi>(
     }
 }
 
+/// Lists the block anew. The first pages may be empty.
 async fn fresh_token<A: SnapshotApi>(api: &A, snapshot: &str, index: u32) -> Result<String, ApiError> {
-    let page = api.list_blocks(snapshot, None, index).await?;
-    let found = page.blocks.into_iter().find(|(block, _)| *block == index);
-    let gone = || ApiError { class: ErrorClass::Fatal, message: format!("block {index} is not in the list any more") };
-    found.map(|(_, token)| token).ok_or_else(gone)
+    let mut next = None;
+    loop {
+        let page = api.list_blocks(snapshot, next, index).await?;
+        if let Some((_, token)) = page.blocks.into_iter().find(|(block, _)| *block == index) {
+            return Ok(token);
+        }
+        let gone =
+            || ApiError { class: ErrorClass::Fatal, message: format!("block {index} is not in the list any more") };
+        next = Some(page.next.ok_or_else(gone)?);
+    }
 }
