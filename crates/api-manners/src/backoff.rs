@@ -25,3 +25,25 @@ impl Backoff {
         wait
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_anything_up_to_a_bound_that_doubles_and_ends_at_20_seconds() {
+        for _ in 0..100 {
+            let mut backoff = Backoff::new();
+            for bound in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000, 20_000] {
+                assert!(backoff.next() <= Duration::from_millis(bound));
+            }
+        }
+    }
+
+    #[test]
+    fn waits_fill_their_whole_range() {
+        let waits: Vec<_> = (0..200).map(|_| Backoff::new().next()).collect();
+        assert!(waits.iter().any(|wait| *wait < FIRST / 4), "no short one in {waits:?}");
+        assert!(waits.iter().any(|wait| *wait > FIRST * 3 / 4), "no long one in {waits:?}");
+    }
+}

@@ -207,11 +207,11 @@ impl Call<'_> {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(self.cancelled()),
-            () = self.bucket.take() => Ok(()),
             () = tokio::time::sleep_until(self.deadline) => Err(match last {
                 Some(failure) => self.failed(failure.clone()),
                 None => self.crowded(),
             }),
+            () = self.bucket.take() => Ok(()),
         }
     }
 

@@ -138,3 +138,148 @@ pub fn classify_validation(reason: Option<&str>, message: Option<&str>) -> Error
         ErrorClass::Refused
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every code that is known of the EC2 API, with its usual status.
+    const EC2_TABLE: &[(ErrorClass, u16, &[&str])] = &[
+        (
+            ErrorClass::Throttled,
+            503,
+            &[
+                "RequestLimitExceeded",
+                "EC2ThrottledException",
+                "Throttling",
+                "ThrottlingException",
+                "RequestThrottled",
+                "RequestThrottledException",
+                "SlowDown",
+                "BandwidthLimitExceeded",
+                "PriorRequestNotComplete",
+            ],
+        ),
+        (ErrorClass::Passing, 500, &["InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"]),
+        (ErrorClass::Passing, 400, &["RequestTimeout"]),
+        (
+            ErrorClass::NotYetVisible,
+            400,
+            &[
+                "InvalidAMIID.NotFound",
+                "InvalidAMIID.Unavailable",
+                "InvalidSnapshot.NotFound",
+                "InvalidSnapshotID.NotFound",
+                "InvalidVolume.NotFound",
+            ],
+        ),
+        (ErrorClass::InUse, 400, &["IncorrectState", "InvalidSnapshot.InUse", "VolumeInUse"]),
+        (ErrorClass::Limit, 400, &["ResourceLimitExceeded", "PendingSnapshotLimitExceeded", "SnapshotLimitExceeded"]),
+        (ErrorClass::Expired, 400, &["ExpiredToken", "RequestExpired"]),
+        (
+            ErrorClass::Denied,
+            403,
+            &["UnauthorizedOperation", "AuthFailure", "OptInRequired", "Blocked", "SignatureDoesNotMatch"],
+        ),
+        (
+            ErrorClass::Refused,
+            400,
+            &[
+                "InvalidParameter",
+                "InvalidParameterValue",
+                "InvalidParameterCombination",
+                "MissingParameter",
+                "InvalidAMIName.Duplicate",
+                "InvalidAMIName.Malformed",
+                "InvalidAMIID.Malformed",
+                "InvalidBlockDeviceMapping",
+                "InvalidManifest",
+                "InvalidAMIAttributeItemValue",
+                "InvalidRequest",
+                "TagLimitExceeded",
+                "IdempotentParameterMismatch",
+                "OperationNotPermitted",
+                "NeverHeardOf",
+            ],
+        ),
+    ];
+
+    /// Every code that is known of the EBS direct API, with its usual status.
+    const EBS_TABLE: &[(ErrorClass, u16, &[&str])] = &[
+        (ErrorClass::Throttled, 400, &["ThrottlingException", "RequestThrottledException", "RequestThrottleException"]),
+        (ErrorClass::Passing, 500, &["InternalServerException"]),
+        (ErrorClass::NotYetVisible, 404, &["ResourceNotFoundException"]),
+        (ErrorClass::Limit, 402, &["ServiceQuotaExceededException"]),
+        (ErrorClass::Limit, 400, &["ConcurrentLimitExceededException"]),
+        (ErrorClass::Expired, 403, &["ExpiredToken", "ExpiredTokenException"]),
+        (ErrorClass::Denied, 403, &["AccessDeniedException", "InvalidSignatureException"]),
+        (ErrorClass::Refused, 409, &["ConflictException"]),
+        (ErrorClass::Refused, 400, &["ValidationException"]),
+    ];
+
+    #[test]
+    fn every_known_code_has_its_class() {
+        for (service, table) in [(Service::Ec2, EC2_TABLE), (Service::Ebs, EBS_TABLE)] {
+            for (class, status, codes) in table {
+                for code in *codes {
+                    assert_eq!(classify(service, Some(code), *status), *class, "`{code}` of {service:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_known_code_the_status_tells() {
+        for (status, class) in [
+            (429, ErrorClass::Throttled),
+            (500, ErrorClass::Passing),
+            (502, ErrorClass::Passing),
+            (503, ErrorClass::Passing),
+            (504, ErrorClass::Passing),
+            (401, ErrorClass::Denied),
+            (403, ErrorClass::Denied),
+            (400, ErrorClass::Refused),
+            (404, ErrorClass::Refused),
+            (0, ErrorClass::Refused),
+        ] {
+            assert_eq!(classify(Service::Ec2, None, status), class, "{status}");
+            assert_eq!(classify(Service::Ec2, Some("NeverHeardOf"), status), class, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_code_goes_before_the_status() {
+        assert_eq!(classify(Service::Ec2, Some("RequestLimitExceeded"), 503), ErrorClass::Throttled);
+        assert_eq!(classify(Service::Ec2, Some("ExpiredToken"), 403), ErrorClass::Expired);
+    }
+
+    #[test]
+    fn a_code_of_one_service_means_nothing_in_another() {
+        assert_eq!(classify(Service::Ebs, Some("ResourceNotFoundException"), 404), ErrorClass::NotYetVisible);
+        assert_eq!(classify(Service::Other, Some("ResourceNotFoundException"), 404), ErrorClass::Refused);
+    }
+
+    #[test]
+    fn no_code_is_of_two_classes() {
+        let mut all: Vec<_> = ANYWHERE.iter().chain(&EBS).flat_map(|(_, codes)| codes.iter()).collect();
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn some_failed_validations_of_blocks_pass() {
+        use ErrorClass::{Passing, Refused};
+        for (reason, message, class) in [
+            (None, Some("Failed to read block data"), Passing),
+            (Some("CONFLICTING_BLOCK_UPDATE"), None, Passing),
+            (Some("WRITE_REQUEST_TIMEOUT"), Some("too slow"), Passing),
+            (Some("INVALID_BLOCK_TOKEN"), Some("the token is too old"), Refused),
+            (Some("INVALID_SNAPSHOT_ID"), None, Refused),
+            (None, None, Refused),
+        ] {
+            assert_eq!(classify_validation(reason, message), class, "{reason:?} {message:?}");
+        }
+    }
+}

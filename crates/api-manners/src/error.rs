@@ -23,7 +23,7 @@ pub enum CallError {
         elapsed: Duration,
     },
     /// It was never sent: so many calls were before it that its time was over.
-    #[error("{operation} in {place} was not sent: other calls took all that the service allows for {elapsed:.0?}")]
+    #[error("{operation} in {place} was not sent: its turn did not come in {elapsed:.0?}")]
     Crowded {
         /// Which call.
         operation: &'static str,

@@ -25,8 +25,8 @@ impl Failure {
             None if message.is_empty() => format!("HTTP status {status}"),
             None => message.to_owned(),
         };
-        // An answer of 503 is given before anything is done; the other failures of a server may come after.
-        let undone = class != ErrorClass::Passing || status == 503;
+        // A server may fail after it did what was asked.
+        let undone = class != ErrorClass::Passing;
         Self { class, code: code.map(str::to_owned), told, request: None, undone }
     }
 
@@ -51,6 +51,7 @@ impl Failure {
     #[must_use]
     pub fn with_class(mut self, class: ErrorClass) -> Self {
         self.class = class;
+        self.undone &= class != ErrorClass::UnknownOutcome;
         self
     }
 

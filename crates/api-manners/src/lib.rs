@@ -23,4 +23,4 @@ pub use error::CallError;
 pub use failure::Failure;
 pub use operation::{Bucket, Effect, Operation, Place};
 pub use poller::{Pace, Poller};
-pub use wait::{Verdict, Wait, WaitError};
+pub use wait::{Awaited, Verdict, Wait, WaitError};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::wait::{Progress, Step};
-use crate::{CallError, ErrorClass, Place, Verdict, Wait, WaitError};
+use crate::{Awaited, CallError, ErrorClass, Place, Verdict, Wait, WaitError};
 
 /// The most ids that one call may ask for.
 const MOST: usize = 1000;
@@ -27,7 +28,7 @@ pub struct Pace {
     pub longest: Duration,
     /// Between two looks when somebody new came.
     pub soonest: Duration,
-    /// How long the first who waits is held back, so that others who come at that moment are in the same look.
+    /// How long someone new is held back, so that others who come at that moment are in the same look.
     pub gather: Duration,
 }
 
@@ -146,14 +147,16 @@ where
         cancel: &CancellationToken,
         until: impl FnMut(Option<&State>) -> Verdict<T>,
     ) -> Result<T, WaitError> {
-        let mut progress = Progress::new(self.0.kind, id.to_string(), self.0.place.clone(), wait, until);
+        let what = Awaited { kind: self.0.kind, id: id.to_string(), place: self.0.place.clone() };
+        let mut progress = Progress::new(what, wait, until);
+        let mut end = pin!(tokio::time::sleep_until(wait.deadline));
         let mut seat = self.join(id);
         loop {
             let look = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(progress.cancelled()),
                 look = seat.looks.recv() => look,
-                () = tokio::time::sleep_until(wait.deadline) => return Err(progress.out_of_time()),
+                () = &mut end => return Err(progress.out_of_time()),
             };
             match look {
                 Some(Look::Answer(state)) => match progress.answer(state.as_deref()) {
@@ -212,6 +215,19 @@ impl<Id, State> Shared<Id, State> {
     }
 }
 
+impl<Id: Eq + Hash, State> Board<Id, State> {
+    fn tell(&self, id: &Id, look: impl Fn() -> Look<State>) {
+        self.seats.get(id).into_iter().flatten().for_each(|one| one.tell(look()));
+    }
+}
+
+impl<State> Waiting<State> {
+    fn tell(&self, look: Look<State>) {
+        // Whoever has gone does not hear it.
+        let _ = self.looks.send(look);
+    }
+}
+
 /// The task that looks.
 struct Watch<Id, State> {
     shared: Arc<Shared<Id, State>>,
@@ -251,39 +267,34 @@ where
         Some(board.seats.keys().cloned().collect())
     }
 
+    /// Asks for some of the ids, and tells those who wait for them.
     async fn look(&self, ids: &[Id]) {
-        match (self.shared.describe)(ids.to_vec()).await {
+        let answer = (self.shared.describe)(ids.to_vec()).await;
+        let mut board = self.shared.board();
+        match answer {
             Ok(states) => {
                 let mut states: HashMap<_, _> = states.into_iter().map(|(id, state)| (id, Arc::new(state))).collect();
                 for id in ids {
                     let state = states.remove(id);
-                    self.tell(id, || Look::Answer(state.clone()));
+                    board.tell(id, || Look::Answer(state.clone()));
                 }
             }
             Err(error) if passes(&error) => {
                 let error = Arc::new(error);
-                ids.iter().for_each(|id| self.tell(id, || Look::Trouble(Arc::clone(&error))));
+                ids.iter().for_each(|id| board.tell(id, || Look::Trouble(Arc::clone(&error))));
             }
             Err(error) => {
                 let error = Arc::new(error);
-                for waiting in self.shared.board().seats.drain().flat_map(|(_, seats)| seats) {
-                    // Whoever has gone does not hear it.
-                    let _ = waiting.looks.send(Look::Fatal(Arc::clone(&error)));
+                for (_, waiting) in board.seats.drain() {
+                    waiting.iter().for_each(|one| one.tell(Look::Fatal(Arc::clone(&error))));
                 }
             }
-        }
-    }
-
-    fn tell(&self, id: &Id, look: impl Fn() -> Look<State>) {
-        for waiting in self.shared.board().seats.get(id).into_iter().flatten() {
-            // Whoever has gone does not hear it.
-            let _ = waiting.looks.send(look());
         }
     }
 
     /// Rests until the next look is due.
     async fn rest(&self, between: Duration) -> Rest {
-        let (looked, soonest) = (Instant::now(), self.shared.pace.soonest.min(between));
+        let (looked, pace) = (Instant::now(), self.shared.pace);
         loop {
             let (nobody, newcomers) = {
                 let board = self.shared.board();
@@ -293,7 +304,8 @@ where
                 return Rest::NobodyWaits;
             }
             if newcomers {
-                tokio::time::sleep_until(looked + soonest).await;
+                let gathered = Instant::now() + pace.gather;
+                tokio::time::sleep_until(gathered.max(looked + pace.soonest).min(looked + between)).await;
                 return Rest::Newcomers;
             }
             tokio::select! {

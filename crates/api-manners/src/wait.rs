@@ -1,5 +1,6 @@
 //! One wait: what was seen so far, and how it ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,87 +52,78 @@ impl Wait {
     }
 }
 
+/// What somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// What kind of thing, as messages call it.
+    pub kind: &'static str,
+    /// Which.
+    pub id: String,
+    /// Where.
+    pub place: Place,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}` in {}", self.kind, self.id, self.place)
+    }
+}
+
 /// A wait that did not end well.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WaitError {
     /// It will never be.
-    #[error("{kind} `{id}` in {place} failed: {reason}")]
+    #[error("{what} failed: {reason}")]
     Failed {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
+        /// What was waited for.
+        what: Awaited,
         /// Why.
         reason: String,
     },
     /// It did not become visible.
-    #[error("{kind} `{id}` is not there in {place}, {waited:.0?} after it was made")]
+    #[error("{what} is not there after {waited:.0?}")]
     NeverThere {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
+        /// What was waited for.
+        what: Awaited,
         /// How long it was looked for.
         waited: Duration,
     },
     /// It was not in time.
-    #[error("{kind} `{id}` in {place} was not ready after {waited:.0?}: {seen}")]
+    #[error("{what} was not ready after {waited:.0?}: {seen}")]
     OutOfTime {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
-        /// How long it was waited for.
+        /// What was waited for.
+        what: Awaited,
+        /// How long.
         waited: Duration,
         /// What was seen of it last.
         seen: String,
     },
     /// Looking does not work.
-    #[error("cannot see whether {kind} `{id}` in {place} is ready")]
+    #[error("cannot see whether {what} is ready")]
     Blind {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
+        /// What was waited for.
+        what: Awaited,
         /// Why not.
         #[source]
         source: Arc<CallError>,
     },
     /// What looks for all has ended.
-    #[error("nobody looks any more whether {kind} `{id}` in {place} is ready")]
+    #[error("nobody looks any more whether {what} is ready")]
     Abandoned {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
+        /// What was waited for.
+        what: Awaited,
     },
     /// It is not wanted any more.
-    #[error("the wait for {kind} `{id}` in {place} was cancelled")]
+    #[error("the wait for {what} was cancelled")]
     Cancelled {
-        /// What kind of thing.
-        kind: &'static str,
-        /// Which.
-        id: String,
-        /// Where.
-        place: Place,
+        /// What was waited for.
+        what: Awaited,
     },
 }
 
 /// What one wait has seen so far.
 pub(crate) struct Progress<F> {
-    kind: &'static str,
-    id: String,
-    place: Place,
+    what: Awaited,
     wait: Wait,
     until: F,
     begun: Instant,
@@ -151,11 +143,9 @@ pub(crate) enum Step<T> {
 }
 
 impl<F> Progress<F> {
-    pub(crate) fn new(kind: &'static str, id: String, place: Place, wait: Wait, until: F) -> Self {
+    pub(crate) fn new(what: Awaited, wait: Wait, until: F) -> Self {
         Self {
-            kind,
-            id,
-            place,
+            what,
             wait,
             until,
             begun: Instant::now(),
@@ -200,12 +190,7 @@ impl<F> Progress<F> {
         if self.was_there || self.wait.visible_within.is_none_or(|limit| waited < limit) {
             return Step::GoOn;
         }
-        Step::Done(Err(WaitError::NeverThere {
-            kind: self.kind,
-            id: self.id.clone(),
-            place: self.place.clone(),
-            waited,
-        }))
+        Step::Done(Err(WaitError::NeverThere { what: self.what.clone(), waited }))
     }
 
     /// Takes that a look failed.
@@ -214,7 +199,7 @@ impl<F> Progress<F> {
     }
 
     fn failed(&self, reason: String) -> WaitError {
-        WaitError::Failed { kind: self.kind, id: self.id.clone(), place: self.place.clone(), reason }
+        WaitError::Failed { what: self.what.clone(), reason }
     }
 
     pub(crate) fn out_of_time(self) -> WaitError {
@@ -222,18 +207,18 @@ impl<F> Progress<F> {
             Some(error) => format!("{}, and then {error}", self.seen),
             None => self.seen,
         };
-        WaitError::OutOfTime { kind: self.kind, id: self.id, place: self.place, waited: self.begun.elapsed(), seen }
+        WaitError::OutOfTime { what: self.what, waited: self.begun.elapsed(), seen }
     }
 
     pub(crate) fn fatal(self, source: Arc<CallError>) -> WaitError {
-        WaitError::Blind { kind: self.kind, id: self.id, place: self.place, source }
+        WaitError::Blind { what: self.what, source }
     }
 
     pub(crate) fn abandoned(self) -> WaitError {
-        WaitError::Abandoned { kind: self.kind, id: self.id, place: self.place }
+        WaitError::Abandoned { what: self.what }
     }
 
     pub(crate) fn cancelled(self) -> WaitError {
-        WaitError::Cancelled { kind: self.kind, id: self.id, place: self.place }
+        WaitError::Cancelled { what: self.what }
     }
 }
