@@ -10,25 +10,28 @@ use tokio::runtime::Runtime;
 
 use crate::house::{House, Said};
 
-const ACCOUNT: &str = "111122223333";
-const OTHER: &str = "222233334444";
+pub(crate) const ACCOUNT: &str = "111122223333";
+pub(crate) const FRIEND: &str = "222233334444";
+const OTHER: &str = "333344445555";
+const ROLE: &str = "arn:aws:iam::333344445555:role/baker";
 const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-const HOME: &str = "us-east-1";
-const REGIONS: [&str; 3] = [HOME, "eu-west-1", "ap-southeast-2"];
+pub(crate) const HOME: &str = "us-east-1";
+pub(crate) const THERE: &str = "eu-west-1";
+const REGIONS: [&str; 3] = [HOME, THERE, "ap-southeast-2"];
 
 /// A house whose cloud is the double.
-struct Cloud {
-    house: House,
-    double: Double,
+pub(crate) struct Cloud {
+    pub(crate) house: House,
+    pub(crate) double: Double,
     _runtime: Runtime,
     base: String,
 }
 
 impl Cloud {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let house = House::empty(&standard());
         let runtime = Runtime::new().expect("a runtime");
-        let builder = Double::builder().account(ACCOUNT, KEY).account(OTHER, "AKIAOTHER");
+        let builder = Double::builder().account(ACCOUNT, KEY).role(ROLE);
         let builder = REGIONS.iter().fold(builder, |builder, region| builder.region(region));
         let double = runtime.block_on(builder.start()).expect("a free port");
         let bytes = disk(&DiskOptions::default().size_mib(256));
@@ -41,32 +44,33 @@ impl Cloud {
         cloud
     }
 
-    /// Sets the environment, with more keys of `plugins`.
-    fn environment(&self, more: &str) {
+    /// Sets the environment, with more settings of the finalizers.
+    pub(crate) fn environment(&self, finalizers: &str) {
         let cache = self.house.path().join("cache");
         self.house.rewrite(|usual| {
             usual.replace("extends: local_apt_linux", "extends: ec2_apt_loop").replace(
                 "  plugins:\n",
                 &format!(
-                    "  plugins:\n    cloud:\n      ec2: {{ region: {HOME}, base: debian-base, pace: 10ms, patience: 100ms }}\n{more}"
+                    "  plugins:\n    finalizer: {{ {finalizers} }}\n    cloud:\n      ec2: {{ region: {HOME}, base: debian-base, \
+                     pace: 10ms, patience: 100ms, roles: {{ \"{OTHER}\": \"{ROLE}\" }} }}\n"
                 ),
             ) + &format!("cache_dir: {}\n", cache.display())
         });
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.house.command(words);
         command.env("AWS_ENDPOINT_URL", self.double.endpoint()).env("AWS_EC2_METADATA_DISABLED", "true");
         command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
         command
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    pub(crate) fn run(&self, words: &[&str]) -> Said {
         Said::of(self.command(words).output().expect("`bake` starts"))
     }
 
     /// Images but the base.
-    fn images(&self, region: &str) -> Vec<Image> {
+    pub(crate) fn images(&self, region: &str) -> Vec<Image> {
         self.double.images(ACCOUNT, region).into_iter().filter(|image| image.id != self.base).collect()
     }
 
@@ -114,4 +118,58 @@ fn an_ami_is_made_of_what_the_bake_changed() {
     assert!(after.iter().all(|request| request.operation != "GetSnapshotBlock"), "the base is here already");
     let refused: Vec<_> = after.iter().filter(|request| request.outcome != "200").collect();
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn images_go_to_three_regions_and_two_accounts() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    cloud.environment(&format!(
+        "tag_artifacts: {{ copy_tags: {{ where: \"{{{{ region }}}}\" }} }}, distribute_images: {{ regions: [{}], accounts: \
+         [\"{FRIEND}\"], copy_to: [\"{OTHER}\"], deprecate_after: 90d, protect: true }}",
+        REGIONS.join(", ")
+    ));
+    let said = cloud.run(&["hello-bake", "--result", "result.json"]);
+    assert_eq!(said.succeeds().stdout.lines().count(), 1 + 2 + 3, "{}", said.stdout);
+
+    for (account, region) in [ACCOUNT, OTHER].into_iter().flat_map(|account| REGIONS.map(|region| (account, region))) {
+        let images = cloud.double.images(account, region).into_iter().filter(|image| image.id != cloud.base);
+        let images: Vec<_> = images.collect();
+        let [image] = &images[..] else { panic!("{account} {region}: {images:?}") };
+        assert!(cloud.has_package(region, image, "hello-bake"), "{account} {region}");
+        assert_eq!(image.tags["appversion"], "hello-bake-2.0-0", "{account} {region}");
+        let snapshots = cloud.double.snapshots(account, region);
+        let snapshot = snapshots.iter().find(|one| one.id == image.disks[0].snapshot).expect("it is the account's own");
+        assert_eq!(snapshot.tags["appversion"], "hello-bake-2.0-0", "{account} {region}");
+        assert_eq!(image.boot_mode.as_deref(), Some("uefi-preferred"));
+        assert_eq!(image.protection, "enabled-without-cooldown");
+        assert!(image.deprecated.is_some());
+        let is_copy = (account, region) != (ACCOUNT, HOME);
+        assert_eq!(image.tags.get("where").map(String::as_str), is_copy.then_some(region));
+        let with: Vec<_> = image.launch.iter().map(String::as_str).collect();
+        let lent = if is_copy { vec![FRIEND] } else { vec![FRIEND, OTHER] };
+        assert_eq!(with, if account == ACCOUNT { lent.clone() } else { Vec::new() }, "{account} {region}");
+        assert_eq!(snapshot.volumes.iter().map(String::as_str).collect::<Vec<_>>(), with);
+    }
+    let calls = cloud.double.requests();
+    let last_copy = calls.iter().rposition(|call| call.operation == "CopyImage").unwrap();
+    let friends = |call: &aws_double::Request| call.parameters.values().any(|value| value == FRIEND);
+    let first_share = calls.iter().position(friends).unwrap();
+    assert!(last_copy < first_share, "nobody is told of an image before it is everywhere");
+
+    let result: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(cloud.house.path().join("result.json")).unwrap()).unwrap();
+    let copies = result["copies"].as_array().unwrap();
+    assert_eq!(copies.iter().filter(|copy| copy["outcome"] == "copied").count(), 5, "{copies:?}");
+    assert_eq!(copies.iter().filter(|copy| copy["account"] == OTHER).count(), 3, "{copies:?}");
+
+    // Another process takes all of it back, in all accounts, although it is protected.
+    cloud.run(&["teardown", result["run"].as_str().unwrap()]).succeeds();
+    for (account, region) in [ACCOUNT, OTHER].into_iter().flat_map(|account| REGIONS.map(|region| (account, region))) {
+        let images = cloud.double.images(account, region).into_iter().filter(|image| image.id != cloud.base).count();
+        let snapshots = cloud.double.snapshots(account, region).len();
+        let base = usize::from((account, region) == (ACCOUNT, HOME));
+        assert_eq!((images, snapshots), (0, base), "{account} {region}");
+    }
+    cloud.house.assert_clean();
 }

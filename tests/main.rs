@@ -4,6 +4,8 @@ mod baking;
 mod cancelled;
 #[cfg(feature = "ec2")]
 mod ec2;
+#[cfg(feature = "ec2")]
+mod ec2_faults;
 mod environments;
 mod failing;
 mod house;

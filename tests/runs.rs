@@ -55,6 +55,7 @@ fn a_plan_names_steps_calls_and_what_is_not_known_yet() {
        2  volume/create                    local.volume: create volume; removed at the end
                                              base: ${base#/id}
                                              region: ${base#/region}
+                                             snapshot: ${base#/snapshot}
        3  volume/open                      opens the volume in a sandbox
        4  volume/provision                 installs the packages, and asks the package database
        5  volume/seal                      cleans, unmounts and checks the volume
@@ -63,6 +64,7 @@ fn a_plan_names_steps_calls_and_what_is_not_known_yet() {
                                              volume: ${volume/seal#/volume}
                                              region: ${volume/seal#/region}
                                              description: ${identity#/description}
+                                             tags: {}
        8  finalize/register_image/image    local.image: register image
                                              name: ${identity#/finalizers/register_image/texts/image_name}
                                              description: ${identity#/finalizers/register_image/texts/description}
@@ -70,6 +72,9 @@ fn a_plan_names_steps_calls_and_what_is_not_known_yet() {
                                              region: ${snapshot#/region}
                                              architecture: ${base#/architecture}
                                              base: ${base#/id}
+                                             tags: {}
+                                             machine: {"root_device":{"$ref":"base#/machine/root_device"},"boot_mode":{"$ref":"base#/machine/boot_mode"},"ena":{"$unknown":[false,true]},"sriov":{"$ref":"base#/machine/sriov"},"tpm":{"$ref":"base#/machine/tpm"},"imds":{"$ref":"base#/machine/imds"}}
+                                             disk: {"kind":null,"size":null,"iops":null,"throughput":null}
        9  finalize/tag_artifacts/snapshot  local.tags: set tags
                                              resource: {"Snapshot":{"$ref":"snapshot#/id"}}
                                              region: ${snapshot#/region}

@@ -53,9 +53,12 @@ pub(crate) struct Report {
     pub(crate) advice: Option<String>,
 }
 
-/// An image and a region that it was to be copied to.
+/// An image and where it was to be copied to.
 #[derive(Debug, Serialize)]
 pub(crate) struct Copy {
+    /// Whose the copy was to be, if not the bake's own account's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<String>,
     pub(crate) region: String,
     /// The image's name within the bake.
     pub(crate) image: String,
@@ -355,9 +358,15 @@ fn no_image() -> Failure {
 /// Tells what became of each copy. Its name among the images is its region and the image's own name.
 fn copies(handles: &BakeHandles, outcome: &bake_engine::Outcome) -> anyhow::Result<Vec<Copy>> {
     let copy = |(name, &handle): (&String, &bake_engine::Handle<Image>)| -> anyhow::Result<Option<Copy>> {
-        let Some((region, image)) = name.split_once('/') else { return Ok(None) };
+        let parts: Vec<&str> = name.split('/').collect();
+        let (account, region, image) = match parts[..] {
+            [region, image] => (None, region, image),
+            [account, region, image] => (Some(account.to_owned()), region, image),
+            _ => return Ok(None),
+        };
         let made = outcome.output(handle)?;
-        let ends_so = |path: &str| path.ends_with(&format!("/{name}"));
+        // Steps are `finalize/FINALIZER/NAME`.
+        let ends_so = |path: &str| path.splitn(3, '/').nth(2) == Some(name);
         let failed = outcome.failures.iter().chain(&outcome.warnings).any(|failure| ends_so(&failure.path));
         let passed_over = |skipped: &bake_engine::Skipped| {
             ends_so(&skipped.path) && matches!(skipped.reason, SkipReason::Condition(_))
@@ -369,7 +378,7 @@ fn copies(handles: &BakeHandles, outcome: &bake_engine::Outcome) -> anyhow::Resu
             None => CopyOutcome::NotTried,
         };
         let (region, image) = (region.to_owned(), image.to_owned());
-        Ok(Some(Copy { region, image, outcome: how, id: made.map(|made| made.id.to_string()) }))
+        Ok(Some(Copy { account, region, image, outcome: how, id: made.map(|made| made.id.to_string()) }))
     };
     handles.images.iter().filter_map(|image| copy(image).transpose()).collect()
 }

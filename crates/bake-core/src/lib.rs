@@ -23,8 +23,8 @@ pub use ids::{Account, Architecture, BaseId, ImageId, Region, SnapshotId, Volume
 pub use image_name::TooShort;
 pub use known::{Explanation, Facts, Known, Moment, NAMES, Name, NameUse, VariableError, find_name};
 pub use model::{
-    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, Identity, Image, Installed, Machine,
-    Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed, ShareImage, Shared, Snapshot,
+    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, GuardImage, Identity, Image, Installed,
+    Machine, Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed, ShareImage, Shared, Snapshot,
     TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{

@@ -216,6 +216,22 @@ pub struct ShareImage {
     pub with: Vec<Account>,
 }
 
+/// A request to say how long an image is good, and to keep it from being removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardImage {
+    /// The image.
+    pub image: ImageId,
+    /// Where it is.
+    pub region: Region,
+    /// Whose it is, where the cloud has accounts.
+    #[serde(default)]
+    pub account: Option<Account>,
+    /// Seconds after which others do not find it any more.
+    pub deprecate_after: Option<u64>,
+    /// Whether it cannot be removed before somebody takes that back.
+    pub protect: bool,
+}
+
 /// Who may use an image, as it was read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {

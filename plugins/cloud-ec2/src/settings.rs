@@ -1,5 +1,6 @@
 //! What may be written about this cloud.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bake_config::{Built, PluginInfo, PluginKind, Setting, Takes};
@@ -34,6 +35,12 @@ pub const INFO: PluginInfo = PluginInfo {
         },
         text("profile", None, "The profile of the AWS configuration to take credentials from"),
         text("role", None, "The ARN of a role to act as"),
+        Setting {
+            name: "roles",
+            takes: Takes::Map(&Takes::Text),
+            default: None,
+            summary: "The ARN of the role to act as in each other account, for copies that are to be theirs",
+        },
         text("endpoint", None, "The URL of another service that speaks the API, for all calls"),
         Setting {
             name: "pace",
@@ -72,6 +79,8 @@ pub struct Ec2Settings {
     pub profile: Option<String>,
     /// The ARN of a role to act as.
     pub role: Option<String>,
+    /// The role to act as in other accounts.
+    pub roles: BTreeMap<String, String>,
     /// Another service that speaks the API.
     pub endpoint: Option<String>,
     /// How often to look at first.
@@ -89,6 +98,7 @@ impl Default for Ec2Settings {
             newest: false,
             profile: None,
             role: None,
+            roles: BTreeMap::new(),
             endpoint: None,
             pace: Duration::from_secs(2),
             patience: Duration::from_secs(60),
@@ -98,6 +108,27 @@ impl Default for Ec2Settings {
 
 #[cfg(feature = "aws")]
 impl Ec2Settings {
+    /// Reads settings as a run's journal has them, which may be of another version: what is not there, or is something else, is
+    /// as if nobody had said it.
+    pub(crate) fn recorded(record: &serde_json::Value) -> Self {
+        let text = |name: &str| record.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+        let time =
+            |name: &str, usual| text(name).and_then(|text| humantime::parse_duration(&text).ok()).unwrap_or(usual);
+        let roles = record.get("roles").and_then(|roles| roles.as_object());
+        let role = |(account, role): (&String, &serde_json::Value)| Some((account.clone(), role.as_str()?.to_owned()));
+        let usual = Self::default();
+        Self {
+            region: text("region").map(Region::new),
+            profile: text("profile"),
+            role: text("role"),
+            roles: roles.into_iter().flatten().filter_map(role).collect(),
+            endpoint: text("endpoint"),
+            pace: time("pace", usual.pace),
+            patience: time("patience", usual.patience),
+            ..usual
+        }
+    }
+
     /// Returns how AWS is reached.
     pub(crate) fn way(&self) -> Way {
         Way { profile: self.profile.clone(), role: self.role.clone(), endpoint: self.endpoint.clone() }
@@ -117,4 +148,22 @@ pub struct Way {
     /// Another service that speaks the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+}
+
+#[cfg(all(test, feature = "aws"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_taken_back_the_way_it_was_made() {
+        let record = serde_json::json!({
+            "region": "eu-west-1", "profile": "baker", "pace": "10ms", "roles": { "012345678901": "arn:aws:iam::012345678901:role/r" },
+            "of a later version": [1],
+        });
+        let settings = Ec2Settings::recorded(&record);
+        assert_eq!(settings.way(), Way { profile: Some("baker".into()), role: None, endpoint: None });
+        assert_eq!((settings.pace, settings.patience), (Duration::from_millis(10), Duration::from_secs(60)));
+        assert_eq!(settings.roles.len(), 1);
+        assert_eq!(Ec2Settings::recorded(&serde_json::json!("nonsense")), Ec2Settings::default());
+    }
 }

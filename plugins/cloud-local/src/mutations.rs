@@ -30,6 +30,7 @@ pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
         image: Some(mutations.register(LocalImages(store.clone()))),
         copy: Some(mutations.register(LocalCopies(store.clone()))),
         share: None,
+        guard: None,
         tag: Some(mutations.register(LocalTags(store.clone()))),
     }
 }

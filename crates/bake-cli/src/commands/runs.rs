@@ -159,7 +159,8 @@ pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow
     let _lock = places.lock_request(&run.request_key, &run.id)?;
     let cancel = Cancel::new();
     crate::signals::watch(&cancel).context("cannot listen to signals")?;
-    let engine = Engine::new(journal, Arc::new(mutations(&places)?), EngineOptions::default(), EventSink::none());
+    let engine =
+        Engine::new(journal, Arc::new(mutations(&run.config, &places)?), EngineOptions::default(), EventSink::none());
     let left = engine.undo(&arguments.run, Undo::Everything, cancel).await?;
     engine.close(&arguments.run, run.verdict.unwrap_or(Verdict::Cancelled)).await?;
     for left in &left {
@@ -171,9 +172,9 @@ pub(crate) async fn teardown(global: &Global, arguments: TeardownArgs) -> anyhow
     Ok(if left.is_empty() { Exit::Done } else { Exit::FailedWithLeftovers })
 }
 
-fn mutations(places: &Places) -> anyhow::Result<Mutations> {
+fn mutations(config: &serde_json::Value, places: &Places) -> anyhow::Result<Mutations> {
     let mut mutations = Mutations::new();
-    plugins::register_all(places, &mut mutations)?;
+    plugins::register_all(config, places, &mut mutations)?;
     Ok(mutations)
 }
 

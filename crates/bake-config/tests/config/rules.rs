@@ -60,7 +60,7 @@ fn what_ships_loads() {
     let config = bake_config::Layers::new().built_in(shipped()).load(&catalog()).unwrap();
     assert_eq!(config.default_environment().unwrap().text, "local_apt_linux");
     let names: Vec<&str> = config.environments().collect();
-    assert_snapshot!(names.join(" "), @"local_apt_linux local_yum_linux ec2_apt_linux ec2_yum_linux ec2_apt_linux_s3 ec2_yum_linux_s3");
+    assert_snapshot!(names.join(" "), @"local_apt_linux local_yum_linux ec2_apt_linux ec2_apt_loop ec2_yum_linux ec2_apt_linux_s3 ec2_yum_linux_s3");
     let environment = config.environment("local_apt_linux").unwrap();
     assert_eq!(
         (environment.cloud.plugin.as_str(), groups(&environment).as_str()),

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
-    BaseImage, CopyImage, CreateSnapshot, CreateVolume, Image, Medium, Region, RegisterImage, ShareImage, Shared,
-    Snapshot, TagResource, Tagged, Volume,
+    BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image, Medium, Region, RegisterImage, ShareImage,
+    Shared, Snapshot, TagResource, Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -32,6 +32,8 @@ pub struct CloudKinds {
     pub copy: Option<MutationKind<CopyImage, Image>>,
     /// The right of other accounts to use an image.
     pub share: Option<MutationKind<ShareImage, Shared>>,
+    /// How long an image is good, and that it stays.
+    pub guard: Option<MutationKind<GuardImage, ()>>,
     /// Tags on what was made.
     pub tag: Option<MutationKind<TagResource, Tagged>>,
 }

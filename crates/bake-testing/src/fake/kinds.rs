@@ -19,7 +19,7 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let image = (lacks != Lacks::Images).then(|| making(cloud, mutations));
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
     let copy = (lacks != Lacks::Copies).then(|| making(cloud, mutations));
-    CloudKinds { volume, snapshot, image, copy, tag, share: None }
+    CloudKinds { volume, snapshot, image, copy, tag, share: None, guard: None }
 }
 
 fn making<Q: Making>(cloud: &FakeCloud, mutations: &mut Mutations) -> MutationKind<Q, Q::Thing> {

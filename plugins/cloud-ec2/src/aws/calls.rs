@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use aws_sdk_ec2::config::http::HttpResponse;
-use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use bake_core::{Account, Region};
@@ -22,13 +22,16 @@ const BUDGET: Duration = Duration::from_secs(120);
 /// How long something that was just made may be unknown to another part of the service.
 const NEW: Duration = Duration::from_secs(180);
 
-const SHORTEST_WAIT: Duration = Duration::from_millis(200);
+/// How much sooner a call is repeated than a state is looked at again: a tenth of the pace, 200 ms where nobody says otherwise.
+const SOONER: u32 = 10;
+
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// How calls are made at one place.
 #[derive(Clone)]
 pub(crate) struct Calls {
     place: Option<(Account, Region)>,
+    shortest_wait: Duration,
 }
 
 /// A call that failed.
@@ -136,9 +139,16 @@ impl Failure for CallError {
 /// Our own code for a call that was never sent for want of credentials.
 const NO_CREDENTIALS: &str = "NoCredentials";
 
+/// Texts of calls that were never sent, since something was missing here. The AWS crates have no kind of error for it.
+const UNSENT: [(&str, Option<&str>); 3] = [
+    ("credentials", Some(NO_CREDENTIALS)),
+    ("no providers in chain", Some(NO_CREDENTIALS)),
+    ("missing signing region", None),
+];
+
 impl Calls {
-    pub(crate) fn new(place: Option<(Account, Region)>) -> Self {
-        Self { place }
+    pub(crate) fn new(place: Option<(Account, Region)>, pace: Duration) -> Self {
+        Self { place, shortest_wait: pace / SOONER }
     }
 
     /// Makes a call that changes nothing.
@@ -195,7 +205,7 @@ impl Calls {
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
         let end = Instant::now() + budget;
-        let waits = ExponentialBuilder::new().with_min_delay(SHORTEST_WAIT).with_max_delay(LONGEST_WAIT);
+        let waits = ExponentialBuilder::new().with_min_delay(self.shortest_wait).with_max_delay(LONGEST_WAIT);
         let mut waits = waits.with_jitter().without_max_times().build();
         loop {
             let error = match call().await {
@@ -224,29 +234,33 @@ impl Calls {
                 let told = [code.as_deref(), error.message()].into_iter().flatten().collect::<Vec<_>>().join(": ");
                 (kind(code.as_deref(), status), code, told)
             }
-            SdkError::ConstructionFailure(_) => (Kind::Refused, code, context(&error)),
-            // Nobody knows whether it got there.
-            SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout() => {
-                (Kind::Lost, code, context(&error))
-            }
-            // It never went: there are no credentials, or no name of a host.
-            SdkError::DispatchFailure(_) => {
-                let told = context(&error);
-                let credentials = told.contains("credentials").then(|| NO_CREDENTIALS.to_owned());
-                (Kind::Refused, credentials, told)
+            SdkError::ConstructionFailure(_) => (Kind::Refused, code, chain(&error)),
+            SdkError::DispatchFailure(failure) => {
+                let told = chain(&error);
+                match UNSENT.iter().find(|(text, _)| told.contains(text)) {
+                    Some((_, code)) => (Kind::Refused, code.map(str::to_owned), told),
+                    None if failure.is_user() => (Kind::Refused, code, told),
+                    // Nobody answers there, which may pass.
+                    None if told.contains("(Connect)") => (Kind::Passing, code, told),
+                    // Nobody knows whether it got there.
+                    None => (Kind::Lost, code, told),
+                }
             }
             // It came too late, or made no sense: it may have happened.
-            _ => (Kind::Lost, code, context(&error)),
+            _ => (Kind::Lost, code, chain(&error)),
         };
         CallError::Api { operation, place: place.unwrap_or_default(), kind, code, told: format!("{told}{request}") }
     }
 }
 
-/// The whole chain of an error of the AWS crates, without the debug print that follows it.
-fn context<E>(error: &SdkError<E, HttpResponse>) -> String
-where
-    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-{
-    let text = DisplayErrorContext(error).to_string();
-    text.split(" (").next().unwrap_or_default().to_owned()
+/// An error with everything that caused it, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut texts = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        texts.push(cause.to_string());
+        next = cause.source();
+    }
+    texts.dedup();
+    texts.join(": ")
 }

@@ -12,6 +12,7 @@ use crate::aws::connection::Keys;
 use crate::aws::context::{Ec2, Folders};
 use crate::aws::copies::Copies;
 use crate::aws::disks::Disks;
+use crate::aws::guarding::Guarding;
 use crate::aws::images::{self, Images};
 use crate::aws::sharing::Sharing;
 use crate::aws::snapshots::Uploads;
@@ -24,9 +25,12 @@ pub fn build(settings: &Settings, folders: &Folders, mutations: &mut Mutations) 
     Ok(Ec2Cloud::new(settings.parse()?, folders, mutations))
 }
 
-/// Registers all kinds of change that this cloud makes. What is in a journal already knows how its account is reached.
-pub fn register(folders: &Folders, mutations: &mut Mutations) -> CloudKinds {
-    register_with(&Ec2::new(Ec2Settings::default(), folders, None), mutations)
+/// Registers all kinds of change that this cloud makes, for taking back what a run has made. `settings` are those that the run's
+/// journal has, and null if it had another cloud.
+///
+/// What was made knows how its account is reached; of what may have been made, only the run knows.
+pub fn register(settings: &serde_json::Value, folders: &Folders, mutations: &mut Mutations) -> CloudKinds {
+    register_with(&Ec2::new(Ec2Settings::recorded(settings), folders, None), mutations)
 }
 
 fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
@@ -36,6 +40,7 @@ fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
         image: Some(mutations.register(Images(ec2.clone()))),
         copy: Some(mutations.register(Copies(ec2.clone()))),
         share: Some(mutations.register(Sharing(ec2.clone()))),
+        guard: Some(mutations.register(Guarding(ec2.clone()))),
         tag: Some(mutations.register(Tagging(ec2.clone()))),
     }
 }

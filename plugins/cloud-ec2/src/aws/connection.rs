@@ -30,6 +30,7 @@ const ATTEMPT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Connections {
     keys: Option<Keys>,
+    pace: Duration,
     accounts: Arc<Mutex<BTreeMap<Way, Arc<OnceCell<Reached>>>>>,
 }
 
@@ -46,6 +47,7 @@ pub struct Keys {
 struct Reached {
     config: SdkConfig,
     account: Account,
+    pace: Duration,
     places: Mutex<BTreeMap<Region, Place>>,
 }
 
@@ -76,20 +78,33 @@ pub struct Address {
 }
 
 impl Connections {
-    pub(crate) fn new(keys: Option<Keys>) -> Self {
-        Self { keys, accounts: Arc::default() }
+    pub(crate) fn new(keys: Option<Keys>, pace: Duration) -> Self {
+        Self { keys, pace, accounts: Arc::default() }
     }
 
     /// Reaches a region. `None` is the one that AWS tools would use here.
     pub(crate) async fn place(&self, way: &Way, region: Option<&Region>) -> StepResult<Place> {
         let cell = Arc::clone(self.accounts.lock().await.entry(way.clone()).or_default());
-        let reached = cell.get_or_try_init(|| reach(way, self.keys.as_ref(), region)).await?;
+        let reached = cell.get_or_try_init(|| self.reach(way, region)).await?;
         let region = match region {
             Some(region) => region.clone(),
             None => reached.default_region()?,
         };
         let mut places = reached.places.lock().await;
         Ok(places.entry(region.clone()).or_insert_with(|| reached.place(way, region)).clone())
+    }
+
+    /// Finds credentials and asks whose they are.
+    async fn reach(&self, way: &Way, region: Option<&Region>) -> StepResult<Reached> {
+        let config = load(way, self.keys.as_ref(), region).await;
+        if config.region().is_none() {
+            return Err(CallError::NoRegion.into());
+        }
+        let sts = aws_sdk_sts::Client::new(&config);
+        let calls = Calls::new(None, self.pace);
+        let identity = calls.read("GetCallerIdentity", || sts.get_caller_identity().send()).await?;
+        let account = identity.account.ok_or_else(|| CallError::missing("GetCallerIdentity", "the account"))?;
+        Ok(Reached { config, pace: self.pace, account: Account::new(account), places: Mutex::default() })
     }
 
     /// Reaches the place of something that was made, and makes sure that it is the same account.
@@ -102,19 +117,6 @@ impl Connections {
         }
         Ok(place)
     }
-}
-
-/// Finds credentials and asks whose they are.
-async fn reach(way: &Way, keys: Option<&Keys>, region: Option<&Region>) -> StepResult<Reached> {
-    let config = load(way, keys, region).await;
-    if config.region().is_none() {
-        return Err(CallError::NoRegion.into());
-    }
-    let sts = aws_sdk_sts::Client::new(&config);
-    let calls = Calls::new(None);
-    let identity = calls.read("GetCallerIdentity", || sts.get_caller_identity().send()).await?;
-    let account = identity.account.ok_or_else(|| CallError::missing("GetCallerIdentity", "the account"))?;
-    Ok(Reached { config, account: Account::new(account), places: Mutex::default() })
 }
 
 async fn load(way: &Way, keys: Option<&Keys>, region: Option<&Region>) -> SdkConfig {
@@ -165,7 +167,7 @@ impl Reached {
             ec2: aws_sdk_ec2::Client::new(&there),
             ebs: aws_sdk_ebs::Client::new(&there),
             ssm: aws_sdk_ssm::Client::new(&there),
-            calls: Calls::new(Some((self.account.clone(), region.clone()))),
+            calls: Calls::new(Some((self.account.clone(), region.clone())), self.pace),
             region,
         }))
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bake_core::{Account, Region};
-use bake_engine::{Patience, StepResult};
+use bake_engine::{Patience, StepError, StepResult};
 
 use crate::aws::cache::Cache;
 use crate::aws::connection::{Address, Connections, Keys, Place};
 use crate::aws::disks::DiskFolder;
-use crate::settings::Ec2Settings;
+use crate::settings::{Ec2Settings, Way};
 
 /// Looks that must all find nothing before something counts as absent.
 const LOOKS: u32 = 3;
@@ -37,8 +37,9 @@ struct Inner {
 
 impl Ec2 {
     pub(crate) fn new(settings: Ec2Settings, folders: &Folders, keys: Option<Keys>) -> Self {
+        let connections = Connections::new(keys, settings.pace);
         let (disks, cache) = (DiskFolder::new(&folders.disks), Cache::new(&folders.cache));
-        Self(Arc::new(Inner { settings, connections: Connections::new(keys), disks, cache }))
+        Self(Arc::new(Inner { settings, connections, disks, cache }))
     }
 
     pub(crate) fn settings(&self) -> &Ec2Settings {
@@ -76,8 +77,18 @@ impl Ec2 {
 
     /// Reaches a region in an account; the bake's own if none is named.
     pub(crate) async fn place_for(&self, region: &Region, account: Option<&Account>) -> StepResult<Place> {
-        let _ = account;
-        self.place(region).await
+        let own = self.place(region).await?;
+        let Some(account) = account.filter(|account| *account != own.account()) else { return Ok(own) };
+        let role = self.0.settings.roles.get(account.as_str()).ok_or_else(|| {
+            StepError::permanent(format!("nobody said which role to act as in account {account}"))
+                .hint(format!("say so with `plugins.cloud.ec2.roles: {{ \"{account}\": arn:aws:iam::… }}`"))
+        })?;
+        let way = Way { role: Some(role.clone()), ..self.0.settings.way() };
+        let place = self.0.connections.place(&way, Some(region)).await?;
+        match place.account() == account {
+            true => Ok(place),
+            false => Err(StepError::permanent(format!("the role `{role}` is of account {}", place.account()))),
+        }
     }
 
     /// Reaches the place of something that was made.

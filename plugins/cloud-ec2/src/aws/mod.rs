@@ -10,6 +10,7 @@ mod context;
 mod copies;
 mod disks;
 mod failures;
+mod guarding;
 mod images;
 mod scraps;
 mod sharing;
