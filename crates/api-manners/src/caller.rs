@@ -35,20 +35,22 @@ pub struct Retry<'a> {
     pub elapsed: Duration,
 }
 
-/// How often the cloud may be asked, to begin with.
+/// How often the cloud may be asked, to begin with, and how soon again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Calls that change nothing.
     pub reads: Rate,
     /// Calls that change something.
     pub writes: Rate,
+    /// The longest first wait before a call is tried again; each may be twice as long as the one before, up to 20 seconds.
+    pub first_wait: Duration,
 }
 
 impl Default for Settings {
     /// Returns the one rate that the EC2 documentation gives as an example for reading, and a careful one for writing, of which it
     /// says only that it is much lower.
     fn default() -> Self {
-        Self { reads: Rate::new(20.0, 100), writes: Rate::new(5.0, 10) }
+        Self { reads: Rate::new(20.0, 100), writes: Rate::new(5.0, 10), first_wait: Duration::from_millis(200) }
     }
 }
 
@@ -92,14 +94,15 @@ impl Manners {
         Caller { place, manners: self.clone(), refresh: None }
     }
 
-    fn bucket(&self, place: &Place, bucket: Bucket) -> Arc<TokenBucket> {
+    fn bucket(&self, place: &Place, bucket: Bucket) -> Option<Arc<TokenBucket>> {
         let (name, rate) = match bucket {
+            Bucket::Unmetered => return None,
             Bucket::Reads => ("reads", self.0.settings.reads),
             Bucket::Writes => ("writes", self.0.settings.writes),
             Bucket::Own { name, rate } => (name, rate),
         };
         let mut buckets = self.0.buckets.lock().expect("nothing panics with it");
-        Arc::clone(buckets.entry((place.clone(), name)).or_insert_with(|| Arc::new(TokenBucket::new(rate))))
+        Some(Arc::clone(buckets.entry((place.clone(), name)).or_insert_with(|| Arc::new(TokenBucket::new(rate)))))
     }
 }
 
@@ -152,7 +155,7 @@ impl Caller {
             cancel,
             begun: Instant::now(),
             attempts: 0,
-            backoff: Backoff::new(),
+            backoff: Backoff::new(self.manners.0.settings.first_wait),
             refreshed: false,
         };
         call.run(attempt).await
@@ -163,7 +166,7 @@ impl Caller {
 struct Call<'a> {
     caller: &'a Caller,
     operation: &'a Operation,
-    bucket: Arc<TokenBucket>,
+    bucket: Option<Arc<TokenBucket>>,
     deadline: Instant,
     cancel: &'a CancellationToken,
     begun: Instant,
@@ -190,13 +193,13 @@ impl Call<'_> {
             self.attempts += 1;
             let failure = match self.attempt(attempt()).await? {
                 Ok(answer) => {
-                    self.bucket.went_well();
+                    self.bucket.iter().for_each(|bucket| bucket.went_well());
                     return Ok(answer);
                 }
                 Err(failure) => failure,
             };
             if failure.class() == ErrorClass::Throttled {
-                self.bucket.was_throttled();
+                self.bucket.iter().for_each(|bucket| bucket.was_throttled());
             }
             last = Some(self.next_try(failure).await?);
         }
@@ -204,6 +207,11 @@ impl Call<'_> {
 
     /// Waits for a token.
     async fn token(&self, last: &Option<Failure>) -> Result<(), CallError> {
+        let take = async {
+            if let Some(bucket) = &self.bucket {
+                bucket.take().await;
+            }
+        };
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(self.cancelled()),
@@ -211,7 +219,7 @@ impl Call<'_> {
                 Some(failure) => self.failed(failure.clone()),
                 None => self.crowded(),
             }),
-            () = self.bucket.take() => Ok(()),
+            () = take => Ok(()),
         }
     }
 
@@ -265,6 +273,9 @@ impl Call<'_> {
     }
 
     fn next(&mut self, failure: &Failure) -> Next {
+        if !self.operation.retries {
+            return Next::GiveUp;
+        }
         let class = failure.class();
         let in_window =
             |(tolerated, window): &(ErrorClass, Duration)| *tolerated == class && self.begun.elapsed() < *window;

@@ -17,7 +17,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "region `{}`", self.region)?;
         match &self.account {
-            Some(account) => write!(f, " of account `{account}`"),
+            Some(account) => write!(f, " of account {account}"),
             None => Ok(()),
         }
     }
@@ -41,6 +41,8 @@ pub enum Bucket {
     Reads,
     /// All calls that change something.
     Writes,
+    /// None: their pace is kept elsewhere.
+    Unmetered,
     /// One that a cloud keeps for calls with a quota of their own.
     Own {
         /// What it is called.
@@ -57,6 +59,7 @@ pub struct Operation {
     pub(crate) effect: Effect,
     pub(crate) bucket: Bucket,
     pub(crate) attempt_limit: Duration,
+    pub(crate) retries: bool,
     pub(crate) windows: Vec<(ErrorClass, Duration)>,
 }
 
@@ -83,7 +86,7 @@ impl Operation {
     }
 
     fn new(name: &'static str, effect: Effect, bucket: Bucket) -> Self {
-        Self { name, effect, bucket, attempt_limit: Self::ATTEMPT, windows: Vec::new() }
+        Self { name, effect, bucket, attempt_limit: Self::ATTEMPT, retries: true, windows: Vec::new() }
     }
 
     /// Sets the bucket that it takes from.
@@ -97,6 +100,13 @@ impl Operation {
     #[must_use]
     pub fn attempt_limit(mut self, limit: Duration) -> Self {
         self.attempt_limit = limit;
+        self
+    }
+
+    /// Says that each call is one attempt, since whoever makes it retries by rules of its own.
+    #[must_use]
+    pub fn unrepeated(mut self) -> Self {
+        self.retries = false;
         self
     }
 

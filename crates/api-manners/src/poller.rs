@@ -16,10 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::wait::{Progress, Step};
 use crate::{Awaited, CallError, ErrorClass, Place, Verdict, Wait, WaitError};
 
-/// The most ids that one call may ask for.
-const MOST: usize = 1000;
-
-/// How often a [`Poller`] looks.
+/// How often a [`Poller`] looks, and at how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Between the first looks. Each is then half as long again as the one before, and someone new begins anew.
@@ -30,6 +27,8 @@ pub struct Pace {
     pub soonest: Duration,
     /// How long someone new is held back, so that others who come at that moment are in the same look.
     pub gather: Duration,
+    /// The most ids in one call.
+    pub batch: usize,
 }
 
 impl Default for Pace {
@@ -39,12 +38,14 @@ impl Default for Pace {
             longest: Duration::from_secs(15),
             soonest: Duration::from_secs(1),
             gather: Duration::from_millis(100),
+            // EC2 takes no more values in one filter. By `ImageIds` it would take a thousand, but see `Poller::new`.
+            batch: 200,
         }
     }
 }
 
-/// Looks after all things of one kind in one place that somebody waits for: one look is one call, for up to a thousand of them,
-/// however many wait. Clones are the same poller; keep one for each place and kind.
+/// Looks after all things of one kind in one place that somebody waits for: one look is one call, for up to [`Pace::batch`]
+/// of them, however many wait. Clones are the same poller; keep one for each place and kind.
 ///
 /// It looks while somebody waits and not otherwise, in a task of its own, so that it does not matter who of them leaves.
 pub struct Poller<Id, State>(Arc<Shared<Id, State>>);
@@ -244,7 +245,7 @@ where
         let mut between = pace.shortest;
         tokio::time::sleep(pace.gather).await;
         while let Some(ids) = self.asked() {
-            for some in ids.chunks(MOST) {
+            for some in ids.chunks(pace.batch.max(1)) {
                 self.look(some).await;
             }
             between = match self.rest(between).await {

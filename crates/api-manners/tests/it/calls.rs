@@ -176,7 +176,7 @@ async fn what_stays_unknown_ends_the_call_long_before_its_deadline() {
 async fn the_message_names_call_place_tries_and_what_the_service_said() {
     let script = Script::new([denied().with_request(Some("req-7"))]);
     let error = call(Operation::reads("DescribeImages"), &script).await.unwrap_err();
-    assert_snapshot!(error, @"DescribeImages in region `eu-west-1` of account `123` failed: UnauthorizedOperation: You are not authorized to perform this operation (request req-7)");
+    assert_snapshot!(error, @"DescribeImages in region `eu-west-1` of account 123 failed: UnauthorizedOperation: You are not authorized to perform this operation (request req-7)");
     assert_snapshot!(error.hint().unwrap(), @"`aws sts decode-authorization-message` reads an encoded part of the message");
 
     let script = Script::new([throttled(), throttled(), absent()]);
@@ -283,7 +283,7 @@ async fn a_cancel_drops_a_read_and_lets_a_change_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_of_one_place_share_what_it_allows_and_others_do_not() {
-    let manners = Manners::new(Settings { reads: Rate::new(1.0, 2), writes: Rate::new(1.0, 2) });
+    let manners = Manners::new(Settings { reads: Rate::new(1.0, 2), writes: Rate::new(1.0, 2), ..Settings::default() });
     let here = || manners.caller(place("123", "eu-west-1"));
     let call = async |caller: Caller, operation| call_by(&caller, operation, &Script::default()).await.unwrap();
     let begun = Instant::now();
@@ -301,6 +301,19 @@ async fn callers_of_one_place_share_what_it_allows_and_others_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_keeps_a_pace_and_retries_alone_gets_every_failure_at_once() {
+    let (begun, caller) = (Instant::now(), caller());
+    let put = || Operation::repeatable("PutSnapshotBlock").bucket(Bucket::Unmetered).unrepeated();
+    for _ in 0..1000 {
+        let script = Script::new([throttled()]);
+        let error = call_by(&caller, put(), &script).await.unwrap_err();
+        assert_eq!((error.class(), script.asked()), (Some(ErrorClass::Throttled), 1));
+    }
+    call_by(&caller, Operation::repeatable("CreateTags"), &Script::default()).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_whose_turn_does_not_come_says_so() {
     let manners = Manners::new(Settings { reads: Rate::new(0.1, 1), ..Settings::default() });
     let (caller, operation) = (manners.caller(place("123", "eu-west-1")), Operation::reads("DescribeImages"));
@@ -308,7 +321,7 @@ async fn a_call_whose_turn_does_not_come_says_so() {
     let (script, cancel) = (Script::default(), CancellationToken::new());
     let deadline = Instant::now() + Duration::from_secs(3);
     let error = caller.call(&operation, deadline, &cancel, || script.ask()).await.unwrap_err();
-    assert_snapshot!(error, @"DescribeImages in region `eu-west-1` of account `123` was not sent: its turn did not come in 3s");
+    assert_snapshot!(error, @"DescribeImages in region `eu-west-1` of account 123 was not sent: its turn did not come in 3s");
     assert_eq!((error.class(), script.asked()), (Some(ErrorClass::Throttled), 0));
 }
 
