@@ -32,7 +32,7 @@ pub enum CallError {
         /// How long it waited.
         elapsed: Duration,
     },
-    /// Whoever asked does not want it any more.
+    /// Whoever asked does not want it any more. Of a change that may be repeated, an earlier attempt may have happened.
     #[error("{operation} in {place} was cancelled")]
     Cancelled {
         /// Which call.

@@ -132,8 +132,16 @@ pub(crate) struct Progress<F> {
     /// What the last look failed with, if it failed.
     trouble: Option<Arc<CallError>>,
     was_there: bool,
-    /// How many looks in a row were of one mind, and whether that was a good one.
-    agreed: (u32, bool),
+    /// How many of the last looks said the same.
+    agreed: Agreed,
+}
+
+/// What the last looks agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agreed {
+    Nothing,
+    Done(u32),
+    Failed(u32),
 }
 
 /// What comes after an answer.
@@ -152,7 +160,7 @@ impl<F> Progress<F> {
             seen: "it was never looked at".into(),
             trouble: None,
             was_there: false,
-            agreed: (0, true),
+            agreed: Agreed::Nothing,
         }
     }
 
@@ -168,17 +176,20 @@ impl<F> Progress<F> {
             Verdict::Failed(reason) => Err(reason),
             Verdict::NotYet(seen) => {
                 self.seen = seen;
-                self.agreed = (0, true);
+                self.agreed = Agreed::Nothing;
                 return self.missing();
             }
         };
-        let same = if self.agreed.1 == outcome.is_ok() { self.agreed.0 } else { 0 };
-        self.agreed = (same + 1, outcome.is_ok());
-        if same + 1 >= self.wait.agreeing {
+        let looks = match (self.agreed, &outcome) {
+            (Agreed::Done(looks), Ok(_)) | (Agreed::Failed(looks), Err(_)) => looks + 1,
+            _ => 1,
+        };
+        self.agreed = if outcome.is_ok() { Agreed::Done(looks) } else { Agreed::Failed(looks) };
+        if looks >= self.wait.agreeing {
             return Step::Done(outcome.map_err(|reason| self.failed(reason)));
         }
         self.seen = match outcome {
-            Ok(_) => format!("ready in {} of {} looks", same + 1, self.wait.agreeing),
+            Ok(_) => format!("it was ready in {looks} of {} looks", self.wait.agreeing),
             Err(reason) => reason,
         };
         Step::GoOn
