@@ -1,5 +1,6 @@
 //! The EBS direct API as `ebs-transfer` wants it: each call made once, and its errors put into classes.
 
+use api_manners::ErrorClass as Kind;
 use aws_sdk_ebs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ebs::primitives::ByteStream;
 use aws_sdk_ebs::types::{ChecksumAggregationMethod, ChecksumAlgorithm, Tag};
@@ -11,7 +12,6 @@ use ebs_transfer::{ApiError, Block, BlockPage, Digest, ErrorClass, SnapshotApi, 
 
 use crate::aws::calls::CallError;
 use crate::aws::connection::Place;
-use crate::aws::failures::Kind;
 
 /// Blocks on a page of a list; the most there may be.
 const PAGE: i32 = 10_000;
@@ -51,7 +51,7 @@ impl Blocks {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        self.place.calls().once(operation, call).await.map_err(|error| classed(&error))
+        self.place.calls().single(operation, call).await.map_err(|error| classed(&error))
     }
 }
 
@@ -65,9 +65,9 @@ fn classed(error: &CallError) -> ApiError {
         (Some("ValidationException"), _) if message.contains("block token") => ErrorClass::TokenExpired,
         (_, Kind::Throttled | Kind::Limit) => ErrorClass::Throttled,
         // A block may be written twice, so a lost answer costs nothing.
-        (_, Kind::Passing | Kind::Lost | Kind::InUse) => ErrorClass::Passing,
-        (_, Kind::Absent) => ErrorClass::Absent,
-        (_, Kind::Expired | Kind::Refused) => ErrorClass::Fatal,
+        (_, Kind::Passing | Kind::UnknownOutcome | Kind::InUse) => ErrorClass::Passing,
+        (_, Kind::NotYetVisible) => ErrorClass::Absent,
+        (_, Kind::Expired | Kind::Denied | Kind::Refused) => ErrorClass::Fatal,
     };
     ApiError { class, message }
 }

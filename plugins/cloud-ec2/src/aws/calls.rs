@@ -1,56 +1,39 @@
 //! Calls to AWS and what they fail with.
 //!
-//! Each call is made in one of four ways, by what may be repeated: [`Calls::read`], [`Calls::repeatable`], [`Calls::new_id`]
-//! and [`Calls::once`]. The AWS crates' own retries are off, so that nothing is tried more often than is said here.
+//! Each call is made in one of five ways, by what may be repeated and who keeps its pace: [`Calls::read`],
+//! [`Calls::repeatable`], [`Calls::new_id`], [`Calls::once`] and [`Calls::single`]. The AWS crates' own retries are off, so that
+//! nothing is tried more often than `api-manners` says.
 
 use std::error::Error;
 use std::time::Duration;
 
+use api_manners::{Bucket, Caller, ErrorClass, Operation, Service};
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
-use backon::{BackoffBuilder, ExponentialBuilder};
-use bake_core::{Account, Region};
+use bake_core::Account;
 use bake_engine::{Class, Failure};
 use tokio::time::Instant;
-
-use crate::aws::failures::{Kind, kind};
+use tokio_util::sync::CancellationToken;
 
 /// How long a call is tried again and again while it is throttled or fails in passing.
 const BUDGET: Duration = Duration::from_secs(120);
 
-/// How long something that was just made may be unknown to another part of the service.
+/// How long a call is tried on what was just made, and may be unknown to another part of the service.
 const NEW: Duration = Duration::from_secs(180);
-
-/// How much sooner a call is repeated than a state is looked at again: a tenth of the pace, 200 ms where nobody says otherwise.
-const SOONER: u32 = 10;
-
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// How calls are made at one place.
 #[derive(Clone)]
 pub(crate) struct Calls {
-    place: Option<(Account, Region)>,
-    shortest_wait: Duration,
+    caller: Caller,
 }
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// The service said no, or nothing.
-    #[error("{operation}{place} failed: {told}")]
-    Api {
-        /// Which call.
-        operation: &'static str,
-        /// Where, as a message tells it.
-        place: String,
-        /// What kind of failure it is.
-        kind: Kind,
-        /// The service's own word for it.
-        code: Option<String>,
-        /// All that it said.
-        told: String,
-    },
+    #[error(transparent)]
+    Api(#[from] api_manners::CallError),
     /// The answer lacks something.
     #[error("{operation} answered without {what}")]
     Missing {
@@ -80,37 +63,37 @@ impl CallError {
     /// Returns the service's own word for it.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
-            Self::Api { code, .. } => code.as_deref(),
+            Self::Api(error) => error.code(),
             _ => None,
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ErrorClass {
         match self {
-            Self::Api { kind, .. } => *kind,
-            _ => Kind::Refused,
+            Self::Api(error) => error.class().unwrap_or(ErrorClass::Refused),
+            _ => ErrorClass::Refused,
         }
     }
 
     /// Tells whether what was named is not there.
     pub(crate) fn is_absent(&self) -> bool {
-        self.kind() == Kind::Absent
+        self.kind() == ErrorClass::NotYetVisible
     }
 
     /// Tells whether something else uses what was to go.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.kind() == Kind::InUse
+        self.kind() == ErrorClass::InUse
     }
 }
 
 impl Failure for CallError {
     fn class(&self) -> Class {
         match self.kind() {
-            Kind::Throttled | Kind::Limit => Class::Throttled,
-            Kind::Passing | Kind::Absent => Class::Transient,
-            Kind::Lost => Class::Unknown,
-            Kind::InUse => Class::InUse,
-            Kind::Expired | Kind::Refused => Class::Permanent,
+            ErrorClass::Throttled | ErrorClass::Limit => Class::Throttled,
+            ErrorClass::Passing | ErrorClass::NotYetVisible => Class::Transient,
+            ErrorClass::UnknownOutcome => Class::Unknown,
+            ErrorClass::InUse => Class::InUse,
+            ErrorClass::Expired | ErrorClass::Denied | ErrorClass::Refused => Class::Permanent,
         }
     }
 
@@ -119,18 +102,13 @@ impl Failure for CallError {
             Self::NoRegion => "say so with `plugins.cloud.ec2.region`, or with `AWS_REGION`",
             Self::OtherAccount { .. } => "use the credentials of that account",
             Self::Missing { .. } => return None,
-            Self::Api { kind: Kind::Expired, .. } => "get new credentials, then go on with `bake resume`",
-            Self::Api { code, .. } => match code.as_deref()? {
-                "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" => {
-                    "`aws sts decode-authorization-message` reads an encoded part of the message"
-                }
-                "AuthFailure" | "InvalidClientTokenId" | "UnrecognizedClientException" => {
-                    "check the credentials with `aws sts get-caller-identity`"
-                }
-                "SignatureDoesNotMatch" => "check the secret key, and this machine's clock",
-                NO_CREDENTIALS => "set `plugins.cloud.ec2.profile`, or credentials as for any AWS tool",
-                _ => return None,
-            },
+            Self::Api(error) if error.class() == Some(ErrorClass::Expired) => {
+                "get new credentials, then go on with `bake resume`"
+            }
+            Self::Api(error) if error.code() == Some(NO_CREDENTIALS) => {
+                "set `plugins.cloud.ec2.profile`, or credentials as for any AWS tool"
+            }
+            Self::Api(error) => error.hint()?,
         };
         Some(hint.into())
     }
@@ -147,8 +125,8 @@ const UNSENT: [(&str, Option<&str>); 3] = [
 ];
 
 impl Calls {
-    pub(crate) fn new(place: Option<(Account, Region)>, pace: Duration) -> Self {
-        Self { place, shortest_wait: pace / SOONER }
+    pub(crate) fn new(caller: Caller) -> Self {
+        Self { caller }
     }
 
     /// Makes a call that changes nothing.
@@ -157,8 +135,7 @@ impl Calls {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        self.again_while(operation, call, |kind| matches!(kind, Kind::Throttled | Kind::Passing | Kind::Lost), BUDGET)
-            .await
+        self.call(Operation::reads(operation), BUDGET, call).await
     }
 
     /// Makes a call that can be made twice with the same outcome.
@@ -171,7 +148,7 @@ impl Calls {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        self.read(operation, call).await
+        self.call(Operation::repeatable(operation), BUDGET, call).await
     }
 
     /// Makes a repeatable call on something that was just made, and that this part of the service may not know yet.
@@ -180,8 +157,7 @@ impl Calls {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        let again = |kind| matches!(kind, Kind::Throttled | Kind::Passing | Kind::Lost | Kind::Absent);
-        self.again_while(operation, call, again, NEW).await
+        self.call(Operation::repeatable(operation).on_new_id(), NEW, call).await
     }
 
     /// Makes a call that is not repeated: whoever asked finds out first what came of it.
@@ -190,67 +166,81 @@ impl Calls {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        call().await.map_err(|error| self.error(operation, error))
+        self.call_once(Operation::once(operation), call).await
     }
 
-    async fn again_while<T, E, F>(
+    /// Makes one attempt of a call whose pace and retries are `ebs-transfer`'s.
+    pub(crate) async fn single<T, E, F>(
         &self,
         operation: &'static str,
-        mut call: impl FnMut() -> F,
-        again: impl Fn(Kind) -> bool,
-        budget: Duration,
+        call: impl FnOnce() -> F,
     ) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        let end = Instant::now() + budget;
-        let waits = ExponentialBuilder::new().with_min_delay(self.shortest_wait).with_max_delay(LONGEST_WAIT);
-        let mut waits = waits.with_jitter().without_max_times().build();
-        loop {
-            let error = match call().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => self.error(operation, error),
-            };
-            let wait = waits.next().unwrap_or(LONGEST_WAIT);
-            if !again(error.kind()) || Instant::now() + wait > end {
-                return Err(error);
-            }
-            tracing::warn!(operation, error = %error, ?wait, "tried again");
-            tokio::time::sleep(wait).await;
-        }
+        self.call_once(Operation::repeatable(operation).bucket(Bucket::Unmetered), call).await
     }
 
-    fn error<E>(&self, operation: &'static str, error: SdkError<E, HttpResponse>) -> CallError
+    async fn call_once<T, E, F>(&self, operation: Operation, call: impl FnOnce() -> F) -> Result<T, CallError>
     where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        let place = self.place.as_ref().map(|(account, region)| format!(" in region `{region}` of account {account}"));
-        let request = error.request_id().map(|id| format!(" (request {id})")).unwrap_or_default();
-        let status = error.raw_response().map_or(0, |answer| answer.status().as_u16());
-        let code = error.code().map(str::to_owned);
-        let (kind, code, told) = match &error {
-            SdkError::ServiceError(_) => {
-                let told = [code.as_deref(), error.message()].into_iter().flatten().collect::<Vec<_>>().join(": ");
-                (kind(code.as_deref(), status), code, told)
-            }
-            SdkError::ConstructionFailure(_) => (Kind::Refused, code, chain(&error)),
-            SdkError::DispatchFailure(failure) => {
-                let told = chain(&error);
-                match UNSENT.iter().find(|(text, _)| told.contains(text)) {
-                    Some((_, code)) => (Kind::Refused, code.map(str::to_owned), told),
-                    None if failure.is_user() => (Kind::Refused, code, told),
-                    // Nobody answers there, which may pass.
-                    None if told.contains("(Connect)") => (Kind::Passing, code, told),
-                    // Nobody knows whether it got there.
-                    None => (Kind::Lost, code, told),
-                }
-            }
-            // It came too late, or made no sense: it may have happened.
-            _ => (Kind::Lost, code, chain(&error)),
-        };
-        CallError::Api { operation, place: place.unwrap_or_default(), kind, code, told: format!("{told}{request}") }
+        let mut call = Some(call);
+        let attempt = || call.take().expect("an unrepeated call is made once")();
+        self.call(operation.unrepeated(), BUDGET, attempt).await
     }
+
+    async fn call<T, E, F>(
+        &self,
+        operation: Operation,
+        budget: Duration,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        // A cancel of the run does not end a call: the engine waits for it, so that nothing that it made is lost.
+        let (deadline, cancel) = (Instant::now() + budget, CancellationToken::new());
+        let attempt = || {
+            let call = call();
+            async { call.await.map_err(|error| failure(&error)) }
+        };
+        Ok(self.caller.call(&operation, deadline, &cancel, attempt).await?)
+    }
+}
+
+/// Reads off an error of the AWS crates how far the request came and what was answered.
+fn failure<E>(error: &SdkError<E, HttpResponse>) -> api_manners::Failure
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    use api_manners::Failure;
+    let failure = match error {
+        SdkError::ServiceError(_) => {
+            let status = error.raw_response().map_or(0, |answer| answer.status().as_u16());
+            // The codes of the EBS direct API that mean something else are in no other service's answers that we ask for.
+            Failure::answered(Service::Ebs, error.code(), status, error.message().unwrap_or_default())
+        }
+        SdkError::ConstructionFailure(_) => Failure::refused(chain(error)),
+        SdkError::DispatchFailure(dispatch) => {
+            let told = chain(error);
+            match UNSENT.iter().find(|(text, _)| told.contains(text)) {
+                Some((_, Some(code))) => Failure::refused(told).with_code(*code),
+                Some((_, None)) => Failure::refused(told),
+                None if dispatch.is_user() => Failure::refused(told),
+                // Nobody answers there, which may pass.
+                None if told.contains("(Connect)") => Failure::not_sent(told),
+                // Nobody knows whether it got there.
+                None => Failure::lost(told),
+            }
+        }
+        // It came too late, or made no sense: it may have happened.
+        _ => Failure::lost(chain(error)),
+    };
+    failure.with_request(error.request_id())
 }
 
 /// An error with everything that caused it, in one line.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_manners::{Caller, Manners, Settings};
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, ConfigLoader, SdkConfig};
 use aws_sdk_ec2::config::Credentials;
@@ -26,11 +27,14 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long one try of a call may take.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
+/// How much sooner a call is repeated than a state is looked at again: a tenth of the pace, 200 ms where nobody says otherwise.
+const SOONER: u32 = 10;
+
 /// All connections of this process. Making one asks nobody anything; that begins with the first call.
 #[derive(Clone)]
 pub(crate) struct Connections {
     keys: Option<Keys>,
-    pace: Duration,
+    manners: Manners,
     accounts: Arc<Mutex<BTreeMap<Way, Arc<OnceCell<Reached>>>>>,
 }
 
@@ -47,7 +51,7 @@ pub struct Keys {
 struct Reached {
     config: SdkConfig,
     account: Account,
-    pace: Duration,
+    manners: Manners,
     places: Mutex<BTreeMap<Region, Place>>,
 }
 
@@ -79,7 +83,8 @@ pub struct Address {
 
 impl Connections {
     pub(crate) fn new(keys: Option<Keys>, pace: Duration) -> Self {
-        Self { keys, pace, accounts: Arc::default() }
+        let manners = Manners::new(Settings { first_wait: pace / SOONER, ..Settings::default() });
+        Self { keys, manners, accounts: Arc::default() }
     }
 
     /// Reaches a region. `None` is the one that AWS tools would use here.
@@ -97,14 +102,13 @@ impl Connections {
     /// Finds credentials and asks whose they are.
     async fn reach(&self, way: &Way, region: Option<&Region>) -> StepResult<Reached> {
         let config = load(way, self.keys.as_ref(), region).await;
-        if config.region().is_none() {
-            return Err(CallError::NoRegion.into());
-        }
+        let region = config.region().ok_or(CallError::NoRegion)?;
         let sts = aws_sdk_sts::Client::new(&config);
-        let calls = Calls::new(None, self.pace);
+        let calls = Calls::new(caller(&self.manners, None, region.as_ref()));
         let identity = calls.read("GetCallerIdentity", || sts.get_caller_identity().send()).await?;
         let account = identity.account.ok_or_else(|| CallError::missing("GetCallerIdentity", "the account"))?;
-        Ok(Reached { config, pace: self.pace, account: Account::new(account), places: Mutex::default() })
+        let (account, manners) = (Account::new(account), self.manners.clone());
+        Ok(Reached { config, manners, account, places: Mutex::default() })
     }
 
     /// Reaches the place of something that was made, and makes sure that it is the same account.
@@ -117,6 +121,12 @@ impl Connections {
         }
         Ok(place)
     }
+}
+
+/// Returns what makes the calls to a region, which the service counts by account.
+fn caller(manners: &Manners, account: Option<&Account>, region: &str) -> Caller {
+    manners
+        .caller(api_manners::Place { account: account.map(|account| account.as_str().into()), region: region.into() })
 }
 
 async fn load(way: &Way, keys: Option<&Keys>, region: Option<&Region>) -> SdkConfig {
@@ -167,7 +177,7 @@ impl Reached {
             ec2: aws_sdk_ec2::Client::new(&there),
             ebs: aws_sdk_ebs::Client::new(&there),
             ssm: aws_sdk_ssm::Client::new(&there),
-            calls: Calls::new(Some((self.account.clone(), region.clone())), self.pace),
+            calls: Calls::new(caller(&self.manners, Some(&self.account), region.as_str())),
             region,
         }))
     }

@@ -9,7 +9,6 @@ mod connection;
 mod context;
 mod copies;
 mod disks;
-mod failures;
 mod guarding;
 mod images;
 mod scraps;
