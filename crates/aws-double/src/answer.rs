@@ -104,7 +104,7 @@ impl Xml {
 /// Writes an answer as the service does.
 pub(crate) fn write(protocol: Protocol, operation: &str, request_id: &str, answer: Answered) -> Response<Full<Bytes>> {
     match answer {
-        Ok(Answer::Xml(inside)) => xml(200, &envelope(protocol, operation, request_id, inside)),
+        Ok(Answer::Xml(inside)) => xml(200, request_id, &envelope(protocol, operation, request_id, inside)),
         Ok(Answer::Json(status, value)) => json(status, request_id, None, &value),
         Ok(Answer::Bytes(headers, bytes)) => with_headers(Response::new(Full::new(bytes)), request_id, headers),
         Ok(Answer::Headers(status, headers)) => {
@@ -136,11 +136,11 @@ fn refuse(protocol: Protocol, request_id: &str, refusal: &Refusal) -> Response<F
     match protocol {
         Protocol::Ec2 => {
             let inside = Xml::new().element("Errors", Xml::new().element("Error", error)).text("RequestID", request_id);
-            xml(*status, &Xml::new().element("Response", inside).0)
+            xml(*status, request_id, &Xml::new().element("Response", inside).0)
         }
         Protocol::Query => {
             let inside = Xml::new().element("Error", error).text("RequestId", request_id);
-            xml(*status, &Xml::new().element("ErrorResponse", inside).0)
+            xml(*status, request_id, &Xml::new().element("ErrorResponse", inside).0)
         }
         Protocol::Json => {
             let value = serde_json::json!({ "__type": code, "message": message });
@@ -156,11 +156,11 @@ fn refuse(protocol: Protocol, request_id: &str, refusal: &Refusal) -> Response<F
     }
 }
 
-fn xml(status: u16, text: &str) -> Response<Full<Bytes>> {
+fn xml(status: u16, request_id: &str, text: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{text}")));
     *response.status_mut() = StatusCode::from_u16(status).expect("a legal status");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/xml;charset=UTF-8"));
-    response
+    with_headers(response, request_id, [])
 }
 
 fn json(status: u16, request_id: &str, error: Option<&str>, value: &Value) -> Response<Full<Bytes>> {

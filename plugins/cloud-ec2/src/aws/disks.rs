@@ -97,9 +97,13 @@ impl DiskFolder {
         Ok(disks)
     }
 
-    /// Writes down a disk before there is one, so that what is left of it can be told.
+    /// Writes down a disk before there is one, so that what is left of it can be told. The same operation, sent again, changes
+    /// nothing.
     fn begin(&self, id: &str, record: &DiskRecord) -> io::Result<()> {
         let place = self.place(id);
+        if self.read(id)?.is_some() {
+            return Ok(());
+        }
         fs::create_dir_all(&place)?;
         let writing = place.join(format!(".{RECORD}"));
         fs::write(&writing, serde_json::to_vec_pretty(record)?)?;
