@@ -173,3 +173,34 @@ fn images_go_to_three_regions_and_two_accounts() {
     }
     cloud.house.assert_clean();
 }
+
+#[test]
+fn what_a_lost_run_made_is_found_by_its_tags() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    let mut bake = cloud.command(&["hello-bake"]);
+    let killed = Said::of(bake.env("BAKE_CRASH_AT", "snapshot:accepted").output().expect("`bake` starts"));
+    assert_eq!(killed.code, None, "{}", killed.stderr);
+    let run = cloud.run(&["runs"]).stdout.split(' ').next().expect("a run").to_owned();
+    cloud.run(&["gc", "--older-than", "0s", "--delete"]).succeeds().tells(&format!("bake teardown {run}"));
+    assert_eq!(cloud.double.snapshots(ACCOUNT, HOME).len(), 2, "a run that is unfinished keeps what it made");
+
+    std::fs::remove_file(cloud.house.path().join("state/journal.db")).expect("the journal is there");
+    let found = cloud.run(&["gc", "--older-than", "0s"]);
+    assert_eq!(found.succeeds().stdout.matches(&format!("of run {run}")).count(), 2, "{}", found.stdout);
+    let removed = cloud.run(&["gc", "--older-than", "0s", "--delete"]);
+    assert_eq!(removed.succeeds().stdout.matches("(removed)").count(), 2, "{}", removed.stdout);
+    assert_eq!(cloud.double.snapshots(ACCOUNT, HOME).len(), 1, "the base's stays");
+    assert_eq!(cloud.run(&["gc", "--older-than", "0s"]).succeeds().stdout, "");
+    cloud.house.assert_clean();
+}
+
+#[test]
+fn disks_and_fetched_snapshots_are_for_roots_eyes_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    cloud.run(&["--on-error", "keep", "no-such-package"]).ends_with(21);
+    let mode = |path: &str| std::fs::metadata(cloud.house.path().join(path)).expect(path).permissions().mode() & 0o777;
+    assert_eq!((mode("state/ec2"), mode("state/ec2/disks"), mode("cache/ec2")), (0o700, 0o700, 0o700));
+}

@@ -20,7 +20,7 @@ use ebs_transfer::{DigestIndex, Download, Patience, TransferError, Upload, downl
 use crate::aws::blocks::Blocks;
 use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
-use crate::aws::disks::{blocking, local};
+use crate::aws::disks::{blocking, local, make_private};
 use crate::aws::snapshots;
 
 /// How often to look whether another bake has fetched it.
@@ -54,7 +54,7 @@ impl Cache {
         if cached.disk.exists() {
             return Ok(cached);
         }
-        fs::create_dir_all(&folder).map_err(|error| local(error, &folder))?;
+        make_private(&folder).map_err(|error| local(error, &folder))?;
         let _lock = lock(cx, &folder.join("fetching.lock")).await?;
         if cached.disk.exists() {
             return Ok(cached);

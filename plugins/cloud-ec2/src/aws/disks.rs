@@ -9,6 +9,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,7 +105,7 @@ impl DiskFolder {
         if self.read(id)?.is_some() {
             return Ok(());
         }
-        fs::create_dir_all(&place)?;
+        make_private(&place)?;
         let writing = place.join(format!(".{RECORD}"));
         fs::write(&writing, serde_json::to_vec_pretty(record)?)?;
         File::open(&writing)?.sync_all()?;
@@ -241,6 +242,11 @@ impl Drop for Dropped {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
+}
+
+/// Makes a folder, and those above it that are missing, for nobody else: the disk of an image is for root's eyes.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Runs work on a thread made for blocking.
