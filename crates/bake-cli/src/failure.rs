@@ -6,7 +6,7 @@ use bake_core::PlanError;
 use bake_engine::{EngineError, Failure, JournalError};
 
 use crate::exit::Exit;
-use crate::terminal::tell;
+use crate::terminal::{plain, tell};
 
 /// An error that knows the next move, or the exit code that belongs to it.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub(crate) fn describe(word: &str, chain: &[String], details: &[String], hint: O
         last = Some(sentence);
     }
     for line in details {
-        let _ = writeln!(text, "  | {line}");
+        let _ = writeln!(text, "  | {}", plain(line));
     }
     if let Some(hint) = hint {
         let _ = writeln!(text, "hint: {hint}");

@@ -10,7 +10,7 @@ use bake_engine::{Event, EventKind, EventStream, StepState};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::cli::{Format, Global};
-use crate::terminal;
+use crate::terminal::{self, plain};
 
 /// How long a spinner rests between two pictures.
 const SPIN: Duration = Duration::from_millis(120);
@@ -147,7 +147,7 @@ fn line(event: &Event, verbose: bool) -> Option<String> {
             let reason = error.last().map_or("", String::as_str);
             Some(format!("  {step:<40} again in {:.1} s: {reason}", *delay_ms as f64 / 1000.0))
         }
-        EventKind::StepLog { line } if verbose => Some(format!("  {step}: {line}")),
+        EventKind::StepLog { line } if verbose => Some(format!("  {step}: {}", plain(line))),
         EventKind::ResourceUndone { kind, .. } if verbose => Some(format!("  {step}: {kind} taken back")),
         _ => None,
     }
@@ -184,7 +184,7 @@ fn spin(all: &MultiProgress, running: &mut BTreeMap<String, ProgressBar>, event:
         }
         EventKind::StepLog { line } => {
             if let Some(bar) = running.get(step) {
-                bar.set_message(line.clone());
+                bar.set_message(plain(line));
             }
         }
         EventKind::StepFinished { .. } | EventKind::StepSkipped { .. } => {

@@ -43,3 +43,28 @@ pub(crate) fn print_line(line: &str) -> anyhow::Result<()> {
         _ => Ok(()),
     }
 }
+
+/// Text of others as one line that a terminal only shows: what could move its cursor, ring its bell, turn the direction of
+/// text or begin another line is spelled out.
+pub(crate) fn plain(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() && c != '\t' || turns(c) {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_others_wrote_is_shown_and_not_obeyed() {
+        assert_eq!(plain("a\nb\t\u{1b}[2Jc\u{202e}d\r"), "a\\nb\t\\u{1b}[2Jc\\u{202e}d\\r");
+        assert_eq!(plain("Grüße, 世界"), "Grüße, 世界");
+    }
+}

@@ -6,7 +6,7 @@ use cloud_local::{DiskFormat, IfThere, ImageRecord};
 
 use crate::cli::{Format, Global, Output};
 use crate::commands::base::{RegionArgs, open_store, until_interrupted};
-use crate::terminal::print_line;
+use crate::terminal::{plain, print_line};
 
 /// List, show, export and remove images of the local cloud
 #[derive(Debug, clap::Subcommand)]
@@ -128,7 +128,7 @@ fn print_whole(output: Output, image: &ImageRecord) -> anyhow::Result<()> {
         ("snapshot", image.snapshot.clone()),
     ];
     for (name, value) in facts {
-        print_line(&format!("{name}: {value}"))?;
+        print_line(&format!("{name}: {}", plain(&value)))?;
     }
     for package in &image.packages {
         print_line(&format!(
@@ -136,5 +136,5 @@ fn print_whole(output: Output, image: &ImageRecord) -> anyhow::Result<()> {
             package.name, package.version, package.release, package.architecture
         ))?;
     }
-    image.tags.iter().try_for_each(|(key, value)| print_line(&format!("tag {key}: {value}")))
+    image.tags.iter().try_for_each(|(key, value)| print_line(&format!("tag {}: {}", plain(key), plain(value))))
 }
