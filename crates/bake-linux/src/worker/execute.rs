@@ -41,6 +41,9 @@ const PACKAGE: [Capability; 13] = [
 /// What services get from systemd. Far more makes old package managers, which close every possible descriptor, take hours.
 const OPEN_FILES: (u64, u64) = (1024, 524_288);
 
+/// How long the members of a killed group may take to be gone.
+const GROUP_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Runs a command and waits for its end, its time limit, or the owner's cancel.
 pub(super) fn run(
     volume: &Volume,
@@ -56,6 +59,9 @@ pub(super) fn run(
         running.signal_group(Signal::KILL);
     }
     let ended = kernel::wait_with_usage(running.pid).attempt("wait for the command")?;
+    if !matches!(verdict, Ok(Verdict::Ended)) {
+        running.wait_for_group();
+    }
     if verdict? == Verdict::TooLong {
         let limit = command.time_limit.unwrap_or_default();
         return Err(RunError::TimeLimit { command: command.display(), limit });
@@ -79,12 +85,22 @@ impl Running {
         // Fails only when the whole group is gone already. Until it is waited for, its number is not given to another.
         let _ = rustix::process::kill_process_group(self.pid, signal);
     }
+
+    /// Waits until a killed group is gone, its leader having been waited for: a signal is sent at once, a process ends when it is
+    /// next scheduled. One that hangs in the kernel is left to be found by whoever asks for the holders.
+    fn wait_for_group(&self) {
+        let patience = Instant::now() + GROUP_PATIENCE;
+        while rustix::process::test_kill_process_group(self.pid).is_ok() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
     Ended,
     TooLong,
+    Unwanted,
 }
 
 /// Waits until the command ended; ends it when its time is over or the owner no longer wants it.
@@ -133,6 +149,9 @@ fn supervise(
             unwanted = true;
         }
         if unwanted && kill_at.is_none() {
+            if verdict == Verdict::Ended {
+                verdict = Verdict::Unwanted;
+            }
             running.signal_group(Signal::TERM);
             (terminate_at, kill_at) = (None, Some(now + command.grace));
         }
