@@ -69,6 +69,7 @@ const ANYWHERE: [(ErrorClass, &[&str]); 7] = [
         ErrorClass::NotYetVisible,
         &[
             "InvalidAMIID.NotFound",
+            "InvalidAttachment.NotFound",
             "InvalidAMIID.Unavailable",
             "InvalidSnapshot.NotFound",
             "InvalidSnapshotID.NotFound",
@@ -167,6 +168,7 @@ mod tests {
             400,
             &[
                 "InvalidAMIID.NotFound",
+                "InvalidAttachment.NotFound",
                 "InvalidAMIID.Unavailable",
                 "InvalidSnapshot.NotFound",
                 "InvalidSnapshotID.NotFound",

@@ -50,8 +50,7 @@ impl Configuration {
             layers = layers.set("state_dir", folder, Origin::named("--state-dir"));
         }
         let config = layers.load(&plugins::catalog()).map_err(wrong)?;
-        let place = |name: &str| config.setting(name).map(|place| PathBuf::from(&place.text));
-        let places = Places::new(place("state_dir"), place("cache_dir"), place("run_dir"));
+        let places = Places::new(|name| config.setting(name).map(|place| PathBuf::from(&place.text)));
         Ok(Self { config, places })
     }
 

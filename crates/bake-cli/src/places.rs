@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bake_engine::{Journal, RunId};
+use host_disks::Host;
 
 use crate::exit::Exit;
 use crate::failure::Advice;
@@ -20,6 +21,8 @@ pub(crate) struct Places {
     cache: PathBuf,
     /// Locks of what runs now; empty after a boot.
     runtime: PathBuf,
+    /// Where the `/sys`, `/dev` and `/run` of the machine are, whose disks are baked on.
+    host: PathBuf,
 }
 
 /// The process that carries out a request.
@@ -30,11 +33,13 @@ pub(crate) struct Holder {
 
 impl Places {
     /// Takes what was set, and the usual places for the rest.
-    pub(crate) fn new(state: Option<PathBuf>, cache: Option<PathBuf>, runtime: Option<PathBuf>) -> Self {
+    pub(crate) fn new(setting: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        let place = |name: &str, usual: &str| setting(name).unwrap_or_else(|| usual.into());
         Self {
-            state: state.unwrap_or_else(|| "/var/lib/bake".into()),
-            cache: cache.unwrap_or_else(|| "/var/cache/bake".into()),
-            runtime: runtime.unwrap_or_else(|| "/run/bake".into()),
+            state: place("state_dir", "/var/lib/bake"),
+            cache: place("cache_dir", "/var/cache/bake"),
+            runtime: place("run_dir", "/run/bake"),
+            host: place("host_root", "/"),
         }
     }
 
@@ -59,7 +64,13 @@ impl Places {
     /// Returns where EC2 keeps things on this machine: disks that are baked on, and the bytes of base snapshots.
     #[cfg(feature = "ec2")]
     pub(crate) fn ec2(&self) -> cloud_ec2::Folders {
-        cloud_ec2::Folders { disks: self.state.join("ec2/disks"), cache: self.cache.join("ec2") }
+        let (disks, cache) = (self.state.join("ec2/disks"), self.cache.join("ec2"));
+        cloud_ec2::Folders { disks, cache, host: self.host() }
+    }
+
+    /// Returns where the kernel of the machine that bakes shows its disks.
+    pub(crate) fn host(&self) -> Host {
+        Host::at(&self.host)
     }
 
     /// Returns the folder of a run's log files.
@@ -144,7 +155,7 @@ mod tests {
 
     #[test]
     fn everything_that_stays_lies_in_the_state_folder() {
-        let places = Places::new(Some("/srv/bake".into()), None, None);
+        let places = Places::new(|name| (name == "state_dir").then(|| "/srv/bake".into()));
         assert_eq!(places.journal(), Path::new("/srv/bake/journal.db"));
         assert_eq!(places.store(), Path::new("/srv/bake/store"));
         assert_eq!(places.request_lock("k"), Path::new("/run/bake/requests/k"));

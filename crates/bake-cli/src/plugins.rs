@@ -20,7 +20,7 @@ pub(crate) fn catalog() -> Catalog {
         cloud_local::INFO,
         ec2(cloud_ec2::INFO),
         blockdevice_loop::INFO,
-        ec2(unbuilt(PluginKind::BlockDevice, "linux", "A volume attached to the instance that bake runs on")),
+        ec2(blockdevice_linux::INFO),
         volume_linux::INFO,
         provisioner_apt::INFO,
         unbuilt(PluginKind::Provisioner, "yum", "Installs RPM packages with the root's own dnf or yum"),
@@ -91,6 +91,9 @@ pub(crate) fn compose(
     let cloud = cloud(environment, places, mutations)?;
     let blockdevice: Arc<dyn BlockDevice> = match environment.blockdevice.plugin.as_str() {
         "loop" => Arc::new(blockdevice_loop::LoopBlockDevice),
+        "linux" => {
+            Arc::new(blockdevice_linux::LinuxBlockDevice::build(&environment.blockdevice.settings, places.host())?)
+        }
         other => bail!("the block device `{other}` is in the catalog only"),
     };
     let volume: Arc<dyn Volumes> = match environment.volume.plugin.as_str() {
@@ -205,7 +208,8 @@ mod tests {
     /// An environment with every built plugin that none of the shipped ones names.
     const MORE: &str = "more: { extends: local_apt_linux, finalizer_set: [register_image, \
                         distribute_images, http_poke: { url: 'http://h/' }, asgard_poke: { url: 'http://h/' }] }\n\
-                        ami: { extends: ec2_apt_loop }";
+                        ami: { extends: ec2_apt_loop }\n\
+                        attached: { extends: ec2_apt_linux }";
 
     #[test]
     fn every_built_plugin_of_the_catalog_can_be_put_together() {
@@ -213,7 +217,7 @@ mod tests {
         let layers = Layers::new().built_in(shipped).file("environments.yaml", MORE);
         let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::new(Some(folder.path().into()), None, Some(folder.path().into()));
+        let places = Places::new(|_| Some(folder.path().into()));
         let mut tried = Vec::new();
         for name in config.environments() {
             let Ok(environment) = config.environment(name) else { continue };
@@ -248,7 +252,7 @@ mod tests {
         let layers = Layers::new().built_in(include_str!("../../../environments.yaml")).file("environments.yaml", text);
         let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{errors}"));
         let environment = config.environment("e").unwrap();
-        let places = Places::new(Some("/nowhere".into()), None, Some("/nowhere".into()));
+        let places = Places::new(|_| Some("/nowhere".into()));
         let composition = compose(&environment, &Overrides::default(), &places, &mut Mutations::new()).unwrap();
         let vars = crate::variables::variables(&environment, &Default::default());
         let known = crate::variables::known(&vars, &environment, "run", jiff::Timestamp::UNIX_EPOCH).unwrap();

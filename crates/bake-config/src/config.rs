@@ -92,7 +92,7 @@ impl Config {
         }
     }
 
-    /// A place of the machine: `state_dir`, `cache_dir` or `run_dir`, if a layer says it.
+    /// A place of the machine: `state_dir`, `cache_dir`, `run_dir` or `host_root`, if a layer says it.
     pub fn setting(&self, name: &str) -> Option<&Text> {
         self.settings.get(name)
     }

@@ -14,7 +14,7 @@ use crate::yaml;
 pub(crate) const RESERVED: [&str; 5] = ["default", "finalizer_sets", "plugins", "vars", "include"];
 
 /// Places of the machine, at the top level too: the journal's folder, the caches, locks and sockets.
-pub(crate) const SETTINGS: [&str; 3] = ["state_dir", "cache_dir", "run_dir"];
+pub(crate) const SETTINGS: [&str; 4] = ["state_dir", "cache_dir", "run_dir", "host_root"];
 
 /// The slots that hold one plugin.
 pub(crate) const SLOTS: [PluginKind; 4] =

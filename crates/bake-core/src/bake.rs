@@ -12,12 +12,12 @@ use bake_engine::{Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefault
 use crate::identity::{self, IdentityPlan};
 use crate::known::{Known, Moment};
 use crate::plugin::{
-    BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner, Volumes,
-    pointer,
+    BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner,
+    VolumeKinds, Volumes, pointer,
 };
 use crate::{
-    BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest, Region, Rendered, Sealed,
-    Snapshot, Tags, Volume,
+    AttachVolume, Attachment, BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest,
+    Region, Rendered, Sealed, Snapshot, Tags, Volume,
 };
 
 /// The plugins of one environment, put together and known to fit.
@@ -81,17 +81,20 @@ pub struct MediumMismatch {
 impl Composition {
     /// Refuses a cloud and a block device that cannot work together.
     pub fn check(&self) -> Result<(), MediumMismatch> {
-        if self.cloud.mediums().contains(&self.blockdevice.medium()) {
-            return Ok(());
-        }
+        self.volume_kinds().map(|_| ())
+    }
+
+    /// What the cloud can do with volumes that come to this machine as the block device wants them.
+    fn volume_kinds(&self) -> Result<&VolumeKinds, MediumMismatch> {
         let words = |medium: &Medium| match medium {
             Medium::Attached => "attached devices",
             Medium::File => "files",
         };
-        Err(MediumMismatch {
+        let all = &self.cloud.kinds().volumes;
+        all.get(&self.blockdevice.medium()).ok_or_else(|| MediumMismatch {
             blockdevice: self.blockdevice.name().into(),
             cloud: self.cloud.name().into(),
-            mediums: self.cloud.mediums().iter().map(words).collect::<Vec<_>>().join(" or "),
+            mediums: all.keys().map(words).collect::<Vec<_>>().join(" or "),
         })
     }
 }
@@ -177,7 +180,7 @@ impl Bake {
         let mut steps = plan.steps();
 
         let base = steps.step("base").run((self.composition.cloud.clone(), self.base.clone()), resolve_base);
-        let (installed, sealed) = self.bake_volume(&mut steps, base);
+        let (installed, sealed) = self.bake_volume(&mut steps, base)?;
         let identity = steps
             .step("identity")
             .needs((base, installed))
@@ -242,14 +245,23 @@ impl Bake {
     }
 
     /// The volume context: everything between making the volume and having it sealed.
-    fn bake_volume(&self, steps: &mut Steps<'_>, base: Handle<BaseImage>) -> (Handle<Installed>, Handle<Sealed>) {
+    fn bake_volume(
+        &self,
+        steps: &mut Steps<'_>,
+        base: Handle<BaseImage>,
+    ) -> Result<(Handle<Installed>, Handle<Sealed>), PlanError> {
         let Composition { cloud, blockdevice, volume: volumes, provisioner, .. } = &self.composition;
-        steps.scope("volume", |scope| {
-            let volume = scope.step("create").needs(base).slot(Slot::LocalIo).mutate(&cloud.kinds().volume, |base| {
+        let kinds = self.composition.volume_kinds()?;
+        Ok(steps.scope("volume", |scope| {
+            let volume = scope.step("create").needs(base).slot(Slot::LocalIo).mutate(&kinds.create, |base| {
                 CreateVolume { base: base.id, region: base.region, snapshot: base.snapshot }
             });
+            let attachment = kinds.attach.as_ref().map(|kind| {
+                let request = |volume: Volume| AttachVolume { volume: volume.id, region: volume.region };
+                scope.step("attach").needs(volume).mutate(kind, request)
+            });
             let opener = Opener { cloud: cloud.clone(), blockdevice: blockdevice.clone(), volumes: volumes.clone() };
-            let open = scope.step("open").needs(volume).slot(Slot::LocalIo).open(opener, open, discard);
+            let open = scope.step("open").needs((volume, attachment)).slot(Slot::LocalIo).open(opener, open, discard);
             let installed = scope
                 .step("provision")
                 .needs((open, base))
@@ -258,7 +270,7 @@ impl Bake {
             // `installed` is needed although it is not looked at: a root is sealed only if provisioning succeeded.
             let sealed = scope.step("seal").needs((open, volume, installed)).slot(Slot::LocalIo).run((), seal);
             (installed, sealed)
-        })
+        }))
     }
 
     fn take_snapshot(
@@ -269,7 +281,7 @@ impl Bake {
         copy_tags: Vec<Handle<Tags>>,
     ) -> Result<Handle<Snapshot>, PlanError> {
         let cloud = &self.composition.cloud;
-        let kind = cloud.kinds().snapshot.as_ref().ok_or_else(|| PlanError::MissingKind {
+        let kind = self.composition.volume_kinds()?.snapshot.as_ref().ok_or_else(|| PlanError::MissingKind {
             finalizer: self.snapshot_users().collect::<Vec<_>>().join("`, `"),
             cloud: cloud.name().into(),
             kind: "snapshots",
@@ -373,8 +385,12 @@ struct Opener {
     volumes: Arc<dyn Volumes>,
 }
 
-async fn open(opener: Opener, cx: StepContext, volume: Volume) -> StepResult<Box<dyn OpenVolume>> {
-    let disk = opener.blockdevice.open(cx.clone(), opener.cloud.clone(), &volume).await?;
+async fn open(
+    opener: Opener,
+    cx: StepContext,
+    (volume, attachment): (Volume, Option<Attachment>),
+) -> StepResult<Box<dyn OpenVolume>> {
+    let disk = opener.blockdevice.open(cx.clone(), opener.cloud.clone(), &volume, attachment.as_ref()).await?;
     opener.volumes.open(cx, disk).await
 }
 

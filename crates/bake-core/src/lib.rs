@@ -23,13 +23,13 @@ pub use ids::{Account, Architecture, BaseId, ImageId, Region, SnapshotId, Volume
 pub use image_name::TooShort;
 pub use known::{Explanation, Facts, Known, Moment, NAMES, Name, NameUse, VariableError, find_name};
 pub use model::{
-    AppVersion, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, GuardImage, Identity, Image, Installed,
-    Machine, Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed, ShareImage, Shared, Snapshot,
-    TagResource, Taggable, Tagged, Tags, Volume,
+    AppVersion, AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, GuardImage,
+    Identity, Image, Installed, Machine, Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed,
+    ShareImage, Shared, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
     BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, ImageName, Images, Medium, Needs,
-    OpenVolume, PlanError, Provisioner, Root, Scrap, ScrapKind, TagTemplates, Templates, Volumes,
+    OpenVolume, PlanError, Provisioner, Root, Scrap, ScrapKind, TagTemplates, Templates, VolumeKinds, Volumes,
 };
 pub use request::{PackageRequest, PackageSpec, RequestError};
 pub use tag_limits::{TagError, check_tags};

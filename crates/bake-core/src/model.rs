@@ -2,7 +2,7 @@
 //!
 //! All of them go through the journal, so they are serde values with named fields and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +85,28 @@ pub struct Volume {
     pub region: Region,
     /// Size in bytes.
     pub size: u64,
+}
+
+/// A request to make a volume a disk of the machine that bakes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachVolume {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Where it is.
+    pub region: Region,
+}
+
+/// A volume that is a disk of this machine, under whichever name its kernel gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The machine.
+    pub machine: String,
+    /// The device name that the cloud was asked to attach it by.
+    pub device: String,
+    /// The disks that were there before. Empty if that is not known.
+    pub before: BTreeSet<String>,
 }
 
 /// A disk that was unmounted, checked and written through; nothing writes to it any more.

@@ -171,7 +171,7 @@ async fn a_volume_that_is_in_use_is_not_installed_into() {
     let (bake, mutations) = hello(&fakes);
     let volume = Volume { id: VolumeId::new("volume-1"), region: Region::new("here"), size: 1 << 16 };
     let cx = StepContext::detached("another program", &Cancel::new());
-    let _held = fakes.blockdevice.open(cx, bake.composition.cloud.clone(), &volume).await.unwrap();
+    let _held = fakes.blockdevice.open(cx, bake.composition.cloud.clone(), &volume, None).await.unwrap();
     let baked = run(&fakes, (bake, mutations)).await;
     assert_eq!(baked.outcome.failures[0].path, "volume/open");
     let skipped: Vec<_> = baked.outcome.skipped.iter().map(|skipped| skipped.path.as_str()).collect();

@@ -41,7 +41,6 @@ mod plan;
 mod retry;
 mod slot;
 mod values;
-pub mod wait;
 
 pub use cancel::Cancel;
 pub use context::StepContext;

@@ -8,7 +8,8 @@ use crate::report::Report;
 use crate::site::Site;
 
 /// Keys that mean something else at the top of an `environments.yaml`.
-const RESERVED: [&str; 7] = ["plugins", "vars", "finalizer_sets", "include", "state_dir", "cache_dir", "run_dir"];
+const RESERVED: [&str; 8] =
+    ["plugins", "vars", "finalizer_sets", "include", "state_dir", "cache_dir", "run_dir", "host_root"];
 
 /// An environment as bake will have it.
 #[derive(Debug)]

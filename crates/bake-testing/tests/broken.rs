@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bake_config::Stage;
 use bake_core::{
-    Architecture, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyImage, Disk, Finalizer, Image,
-    Images, Installed, Medium, Needs, OpenVolume, Package, PackageChanges, PackageRequest, PackageSpec, PlanError,
-    Provisioner, Region, Root, Scrap, Volume, VolumeId, Volumes,
+    Architecture, Attachment, BakeHandles, BaseImage, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyImage, Disk,
+    Finalizer, Image, Images, Installed, Medium, Needs, OpenVolume, Package, PackageChanges, PackageRequest,
+    PackageSpec, PlanError, Provisioner, Region, Root, Scrap, Volume, VolumeId, Volumes,
 };
 use bake_engine::{
     Calls, Cancel, Classify, Found, Keep, Mutation, Mutations, Op, Resend, StepContext, StepResult, Steps, Undone,
@@ -39,10 +39,6 @@ impl Cloud for Altered {
 
     fn kinds(&self) -> &CloudKinds {
         &self.kinds
-    }
-
-    fn mediums(&self) -> &'static [Medium] {
-        self.cloud.mediums()
     }
 
     async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
@@ -250,7 +246,7 @@ impl BlockDevice for Careless {
         Medium::Attached
     }
 
-    async fn open(&self, _: StepContext, _: Arc<dyn Cloud>, _: &Volume) -> StepResult<Disk> {
+    async fn open(&self, _: StepContext, _: Arc<dyn Cloud>, _: &Volume, _: Option<&Attachment>) -> StepResult<Disk> {
         let file = std::fs::File::options().read(true).write(true).open(&self.0).permanent()?;
         Ok(Disk { file, path: self.0.clone() })
     }
@@ -265,6 +261,7 @@ async fn a_block_device_without_a_lock() {
             blockdevice: Arc::new(Careless(disk.path().to_owned())),
             cloud: FakeCloud::new(&["base"]).build(&mut Mutations::new()),
             volume: Volume { id: VolumeId::new("volume-1"), region: Region::new("here"), size: SIZE },
+            attachment: None,
             keep: Box::new(disk),
         }
     })

@@ -45,6 +45,7 @@ async fn the_fake_block_device_keeps_the_contract() {
         blockdevice: Arc::new(FakeBlockDevice::default()),
         cloud: FakeCloud::new(&["base"]).build(&mut Mutations::new()),
         volume: Volume { id: VolumeId::new("volume-1"), region: Region::new("here"), size: SIZE },
+        attachment: None,
         keep: Box::new(()),
     })
     .await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bake_config::{Built, PluginInfo, PluginKind};
-use bake_core::{BlockDevice, Cloud, Disk, Medium, Volume};
+use bake_core::{Attachment, BlockDevice, Cloud, Disk, Medium, Volume};
 use bake_engine::{Classify, StepContext, StepError, StepResult};
 
 /// What may be written about this plugin in `environments.yaml`.
@@ -35,7 +35,13 @@ impl BlockDevice for LoopBlockDevice {
         Medium::File
     }
 
-    async fn open(&self, _: StepContext, cloud: Arc<dyn Cloud>, volume: &Volume) -> StepResult<Disk> {
+    async fn open(
+        &self,
+        _: StepContext,
+        cloud: Arc<dyn Cloud>,
+        volume: &Volume,
+        _: Option<&Attachment>,
+    ) -> StepResult<Disk> {
         let path = cloud.disk_file(volume).await?;
         let file = std::fs::File::options().read(true).write(true).open(&path).permanent()?;
         // The lock belongs to the open file and goes with it into the sandbox: as long as anything of this bake lives, the

@@ -17,6 +17,7 @@ async fn disk_files_keep_the_contract() {
             blockdevice: Arc::new(LoopBlockDevice),
             cloud: cloud.build(&mut Mutations::new()),
             volume: cloud.add_volume(),
+            attachment: None,
             keep: Box::new(cloud),
         }
     })

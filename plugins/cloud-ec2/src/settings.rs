@@ -33,6 +33,7 @@ pub const INFO: PluginInfo = PluginInfo {
             default: Some("false"),
             summary: "Takes the newest of several AMIs that a name means; `*` and `?` in it stand for anything",
         },
+        text("volume_type", Some("gp3"), "The type of the volume to bake on, where `bake` runs on an instance"),
         text("profile", None, "The profile of the AWS configuration to take credentials from"),
         text("role", None, "The ARN of a role to act as"),
         Setting {
@@ -75,6 +76,8 @@ pub struct Ec2Settings {
     pub owners: Vec<String>,
     /// Whether the newest of several AMIs is meant.
     pub newest: bool,
+    /// The type of the volume to bake on.
+    pub volume_type: String,
     /// The profile of the AWS configuration.
     pub profile: Option<String>,
     /// The ARN of a role to act as.
@@ -96,6 +99,7 @@ impl Default for Ec2Settings {
             base: None,
             owners: vec!["self".into()],
             newest: false,
+            volume_type: "gp3".into(),
             profile: None,
             role: None,
             roles: BTreeMap::new(),

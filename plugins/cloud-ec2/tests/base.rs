@@ -6,6 +6,7 @@ use aws_double::{Double, SeedImage};
 use bake_core::{BaseQuery, Cloud, Region};
 use bake_engine::{Cancel, Mutations, StepContext, StepError};
 use cloud_ec2::{Ec2Cloud, Ec2Settings, Folders, Keys};
+use host_disks::Host;
 
 const OWN: &str = "111122223333";
 const STRANGER: &str = "999988887777";
@@ -36,8 +37,12 @@ impl Shop {
             pace: Duration::from_millis(5),
             ..settings
         };
-        let folders = Folders { disks: self.folder.path().join("disks"), cache: self.folder.path().join("cache") };
-        let keys = Some(Keys { access: "AKIAOWN".into(), secret: "secret".into() });
+        let folders = Folders {
+            disks: self.folder.path().join("disks"),
+            cache: self.folder.path().join("cache"),
+            host: Host::default(),
+        };
+        let keys = Some(Keys { access: "AKIAOWN".into(), secret: "secret".into(), metadata: None });
         let cloud = Ec2Cloud::with_keys(settings, &folders, keys, &mut Mutations::new());
         let wanted = Some(wanted.to_owned()).filter(|wanted| !wanted.is_empty());
         let query = BaseQuery { wanted, region: None };
@@ -102,13 +107,13 @@ async fn an_ami_that_is_not_ready_or_gone_is_refused() {
 #[tokio::test]
 async fn credentials_that_nobody_knows_are_an_error_with_a_hint() {
     let shop = Shop::new().await;
-    let folders = Folders { disks: shop.folder.path().into(), cache: shop.folder.path().into() };
+    let folders = Folders { disks: shop.folder.path().into(), cache: shop.folder.path().into(), host: Host::default() };
     let settings = Ec2Settings {
         region: Some(Region::new(HERE)),
         endpoint: Some(shop.double.endpoint()),
         ..Ec2Settings::default()
     };
-    let keys = Some(Keys { access: "AKIANOBODY".into(), secret: "secret".into() });
+    let keys = Some(Keys { access: "AKIANOBODY".into(), secret: "secret".into(), metadata: None });
     let cloud = Ec2Cloud::with_keys(settings, &folders, keys, &mut Mutations::new());
     let query = BaseQuery { wanted: Some("debian".into()), region: None };
     let error = cloud.resolve_base(StepContext::detached("base", &Cancel::new()), &query).await.unwrap_err();

@@ -11,6 +11,7 @@ use bake_core::{Cloud, Region};
 use bake_engine::Mutations;
 use bake_testing::contract::{self, CloudWorld};
 use cloud_ec2::{Ec2Cloud, Ec2Settings, Folders, Keys};
+use host_disks::Host;
 use tempfile::TempDir;
 
 const ACCOUNT: &str = "111122223333";
@@ -56,8 +57,12 @@ impl CloudWorld for Account {
             patience: Duration::from_millis(20),
             ..Ec2Settings::default()
         };
-        let folders = Folders { disks: self.folder.path().join("disks"), cache: self.folder.path().join("cache") };
-        let keys = Keys { access: KEY.into(), secret: "secret".into() };
+        let folders = Folders {
+            disks: self.folder.path().join("disks"),
+            cache: self.folder.path().join("cache"),
+            host: Host::default(),
+        };
+        let keys = Keys { access: KEY.into(), secret: "secret".into(), metadata: None };
         Arc::new(Ec2Cloud::with_keys(settings, &folders, Some(keys), mutations))
     }
 

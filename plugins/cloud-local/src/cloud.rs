@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bake_config::{Built, ConfigErrors, PluginInfo, PluginKind, Setting, Settings, Takes};
-use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap};
+use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Scrap};
 use bake_core::{BaseImage, Image, Region, Volume};
 use bake_engine::{Mutations, StepContext, StepResult, Undone};
 use serde::Deserialize;
@@ -77,10 +77,6 @@ impl Cloud for LocalCloud {
 
     fn kinds(&self) -> &CloudKinds {
         &self.kinds
-    }
-
-    fn mediums(&self) -> &'static [Medium] {
-        &[Medium::File]
     }
 
     fn check_region(&self, region: &Region) -> Result<(), String> {
@@ -166,6 +162,5 @@ mod tests {
         let cloud = LocalCloud::new(shop.store.clone(), settings, &mut Mutations::new());
         let volume = Volume { id: volume.id.as_str().into(), region: shop.region.clone(), size: volume.size };
         assert_eq!(std::fs::read(cloud.disk_file(&volume).await.unwrap()).unwrap(), b"disk");
-        assert_eq!(cloud.mediums(), [Medium::File]);
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bake_core::plugin::CloudKinds;
+use bake_core::plugin::{CloudKinds, Medium, VolumeKinds};
 use bake_core::{
     CopyImage, CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId, TagResource,
     Tagged, Volume, VolumeId,
@@ -24,9 +24,13 @@ const STORE_WORD: &str = "local";
 /// Registers all kinds of change that this cloud makes. `store` is where new things are made; what is in a journal already
 /// knows its own store, and is undone there.
 pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
-    CloudKinds {
-        volume: mutations.register(LocalVolumes(store.clone())),
+    let volumes = VolumeKinds {
+        create: mutations.register(LocalVolumes(store.clone())),
+        attach: None,
         snapshot: Some(mutations.register(LocalSnapshots(store.clone()))),
+    };
+    CloudKinds {
+        volumes: [(Medium::File, volumes)].into(),
         image: Some(mutations.register(LocalImages(store.clone()))),
         copy: Some(mutations.register(LocalCopies(store.clone()))),
         share: None,

@@ -145,7 +145,7 @@ fn what_is_assigned_is_checked() {
     ");
     assert_snapshot!(wrong("var.x", "y"), @"
     --set: `var` is neither a known key nor an environment
-      hint: did you mean `vars`? known: default, finalizer_sets, plugins, vars, include, state_dir, cache_dir, run_dir; an environment is a table
+      hint: did you mean `vars`? known: default, finalizer_sets, plugins, vars, include, state_dir, cache_dir, run_dir, host_root; an environment is a table
     ");
 }
 
@@ -209,7 +209,7 @@ fn variables_name_what_exists() {
     assert_eq!(cloud.plugin, "local");
     assert_snapshot!(text(load("BAKE__STATE", "/x")), @"
     BAKE__STATE: `STATE` is neither a known key nor an environment
-      hint: known: default, finalizer_sets, plugins, vars, include, state_dir, cache_dir, run_dir; an environment is a table
+      hint: known: default, finalizer_sets, plugins, vars, include, state_dir, cache_dir, run_dir, host_root; an environment is a table
     ");
     assert_snapshot!(text(load("BAKE__E__CLOUD", "local")), @"
     BAKE__E__CLOUD: there is no environment `E` in any file

@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use bake_engine::{StepContext, StepResult};
 use serde::{Deserialize, Serialize};
 
-use crate::{Cloud, Volume};
+use crate::{Attachment, Cloud, Volume};
 
 /// How the bytes of a volume come to this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Medium {
     /// A disk attached by the cloud, seen as a block device.
@@ -38,6 +38,12 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// Returns what it can open. A cloud that does not offer it is refused when the environment is put together.
     fn medium(&self) -> Medium;
 
-    /// Opens the volume's disk.
-    async fn open(&self, cx: StepContext, cloud: Arc<dyn Cloud>, volume: &Volume) -> StepResult<Disk>;
+    /// Opens the volume's disk. `attachment` is how it was attached, where the cloud has a kind of change for that.
+    async fn open(
+        &self,
+        cx: StepContext,
+        cloud: Arc<dyn Cloud>,
+        volume: &Volume,
+        attachment: Option<&Attachment>,
+    ) -> StepResult<Disk>;
 }

@@ -1,11 +1,12 @@
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
-    BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image, Medium, Region, RegisterImage, ShareImage,
-    Shared, Snapshot, TagResource, Tagged, Volume,
+    AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image, Medium, Region,
+    RegisterImage, ShareImage, Shared, Snapshot, TagResource, Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -22,10 +23,8 @@ pub struct BaseQuery {
 /// A kind that a cloud lacks is `None`; a finalizer that needs it is refused when the environment is put together.
 #[derive(Clone)]
 pub struct CloudKinds {
-    /// A writable disk from a base image. Scaffold: undone when the run ends.
-    pub volume: MutationKind<CreateVolume, Volume>,
-    /// The immutable bytes of a sealed volume.
-    pub snapshot: Option<MutationKind<CreateSnapshot, Snapshot>>,
+    /// What can be done with volumes, by how they come to this machine.
+    pub volumes: BTreeMap<Medium, VolumeKinds>,
     /// A registered image.
     pub image: Option<MutationKind<RegisterImage, Image>>,
     /// The same image in another region, with bytes of its own there. The copy belongs to the run that made it.
@@ -36,6 +35,17 @@ pub struct CloudKinds {
     pub guard: Option<MutationKind<GuardImage, ()>>,
     /// Tags on what was made.
     pub tag: Option<MutationKind<TagResource, Tagged>>,
+}
+
+/// The kinds of change around a volume, for one way that it comes to this machine.
+#[derive(Clone)]
+pub struct VolumeKinds {
+    /// A writable disk from a base image. Scaffold: undone when the run ends.
+    pub create: MutationKind<CreateVolume, Volume>,
+    /// The volume as a disk of this machine, where that is a change of its own. Scaffold, too.
+    pub attach: Option<MutationKind<AttachVolume, Attachment>>,
+    /// The immutable bytes of a sealed volume.
+    pub snapshot: Option<MutationKind<CreateSnapshot, Snapshot>>,
 }
 
 /// Something that a run has made and that no image needs, as its tags tell.
@@ -76,9 +86,6 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Returns the registered kinds of change.
     fn kinds(&self) -> &CloudKinds;
-
-    /// Returns how this cloud's volumes can be reached from here.
-    fn mediums(&self) -> &'static [Medium];
 
     /// Says what is wrong with the name of a region that files or flags ask for, without asking anybody.
     fn check_region(&self, _: &Region) -> Result<(), String> {

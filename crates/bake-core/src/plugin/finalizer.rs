@@ -8,7 +8,7 @@ use crate::image_name::TooShort;
 use crate::known::Known;
 use crate::tag_limits::TagError;
 use crate::template::{self, TemplateError};
-use crate::{BaseImage, Identity, Image, Installed, Region, Snapshot, Tags};
+use crate::{BaseImage, Identity, Image, Installed, MediumMismatch, Region, Snapshot, Tags};
 
 /// Images by a name that stays the same from run to run: `local`, `ebs`, `eu-west-1/ebs`.
 ///
@@ -97,6 +97,9 @@ pub enum PlanError {
         /// Why not.
         reason: String,
     },
+    /// The cloud and the block device do not fit.
+    #[error(transparent)]
+    Medium(#[from] MediumMismatch),
     /// The graph itself is wrong.
     #[error("the plan is not sound: {0}")]
     Graph(String),
@@ -114,6 +117,7 @@ impl PlanError {
             | Self::Unsupported { .. }
             | Self::Tag { .. }
             | Self::ImageName { .. }
+            | Self::Medium(_)
             | Self::Graph(_) => None,
         }
     }

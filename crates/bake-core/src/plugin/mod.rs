@@ -10,7 +10,7 @@ mod provisioner;
 mod volume;
 
 pub use blockdevice::{BlockDevice, Disk, Medium};
-pub use cloud::{BaseQuery, Cloud, CloudKinds, Scrap, ScrapKind};
+pub use cloud::{BaseQuery, Cloud, CloudKinds, Scrap, ScrapKind, VolumeKinds};
 pub(crate) use finalizer::pointer;
 pub use finalizer::{BakeHandles, Finalizer, ImageName, Images, Needs, PlanError, TagTemplates, Templates};
 pub use provisioner::Provisioner;

@@ -12,8 +12,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 
-use super::inside;
 use super::volume::Volume;
+use super::{inside, pause};
 use crate::command::{Capabilities, Command, Network, Sync};
 use crate::error::{Attempt, RunError, SystemError};
 use crate::holders;
@@ -91,7 +91,7 @@ impl Running {
     fn wait_for_group(&self) {
         let patience = Instant::now() + GROUP_PATIENCE;
         while rustix::process::test_kill_process_group(self.pid).is_ok() && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
     }
 }

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bake_core::{BlockDevice, Cloud, Disk, Volume};
+use bake_core::{Attachment, BlockDevice, Cloud, Disk, Volume};
 use bake_engine::{Class, StepResult};
 
 use super::{cx, promise};
@@ -15,13 +15,15 @@ pub struct DiskCase {
     pub cloud: Arc<dyn Cloud>,
     /// The volume to open.
     pub volume: Volume,
+    /// How it was attached, if it was.
+    pub attachment: Option<Attachment>,
     /// Whatever must live as long as these.
     pub keep: Box<dyn Any>,
 }
 
 impl DiskCase {
     async fn open(&self) -> StepResult<Disk> {
-        self.blockdevice.open(cx(), self.cloud.clone(), &self.volume).await
+        self.blockdevice.open(cx(), self.cloud.clone(), &self.volume, self.attachment.as_ref()).await
     }
 
     async fn disk(&self, when: &str) -> Disk {
@@ -33,7 +35,7 @@ impl DiskCase {
 pub async fn blockdevice(make: impl AsyncFn() -> DiskCase) {
     promise("its medium is one that the cloud offers");
     let case = make().await;
-    assert!(case.cloud.mediums().contains(&case.blockdevice.medium()), "the case itself is wrong");
+    assert!(case.cloud.kinds().volumes.contains_key(&case.blockdevice.medium()), "the case itself is wrong");
 
     promise("an open disk is read and written, and has the volume's size");
     can_be_read_and_written(&make().await).await;

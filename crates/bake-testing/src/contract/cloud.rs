@@ -4,7 +4,7 @@ use std::sync::Arc;
 use bake_core::{
     Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Encryption,
     Image, ImageId, Medium, Package, Region, RegisterImage, RootDisk, Snapshot, SnapshotId, TagResource, Taggable,
-    Tags, Volume,
+    Tags, Volume, VolumeKinds,
 };
 use bake_engine::{Keep, MutationKind, Mutations, Output, ResourceState, RunId, StepError};
 
@@ -23,6 +23,11 @@ pub trait CloudWorld {
     /// thing or fail. All others have to give the first answer again.
     fn makes_twice(&self) -> &[&str] {
         &[]
+    }
+
+    /// Returns how the volumes that are tried come to this machine: the first way that the cloud has, if nobody says.
+    fn medium(&self) -> Option<Medium> {
+        None
     }
 
     /// Names a region in which nothing is, for copies.
@@ -140,9 +145,11 @@ async fn nothing_is_guessed(world: &dyn CloudWorld) {
 fn kinds_are_named(world: &dyn CloudWorld) {
     let cloud = world.build(&mut Mutations::new());
     let kinds = cloud.kinds();
+    let volumes = volume_kinds(world, kinds);
     let names = [
-        Some((kinds.volume.name(), "volume")),
-        kinds.snapshot.as_ref().map(|kind| (kind.name(), "snapshot")),
+        Some((volumes.create.name(), "volume")),
+        volumes.attach.as_ref().map(|kind| (kind.name(), "attachment")),
+        volumes.snapshot.as_ref().map(|kind| (kind.name(), "snapshot")),
         kinds.image.as_ref().map(|kind| (kind.name(), "image")),
         kinds.copy.as_ref().map(|kind| (kind.name(), "copy")),
         kinds.tag.as_ref().map(|kind| (kind.name(), "tags")),
@@ -150,6 +157,16 @@ fn kinds_are_named(world: &dyn CloudWorld) {
     for (name, what) in names.into_iter().flatten() {
         assert!(name.starts_with(&format!("{}.", cloud.name())), "the kind for {what} is called `{name}`");
     }
+}
+
+/// What is done with the volumes that are tried.
+fn volume_kinds<'a>(world: &dyn CloudWorld, kinds: &'a CloudKinds) -> &'a VolumeKinds {
+    &kinds.volumes[&medium(world, kinds)]
+}
+
+fn medium(world: &dyn CloudWorld, kinds: &CloudKinds) -> Medium {
+    let first = || kinds.volumes.keys().next().copied();
+    world.medium().or_else(first).expect("a cloud has volumes")
 }
 
 /// A world with a process that has prepared what is to be tried.
@@ -170,10 +187,18 @@ impl<W: CloudWorld> Ground<W> {
         self.process.cloud.kinds()
     }
 
+    fn medium(&self) -> Medium {
+        medium(&self.world, self.kinds())
+    }
+
+    fn volume_kinds(&self) -> &VolumeKinds {
+        volume_kinds(&self.world, self.kinds())
+    }
+
     /// Makes a volume in the run `volume`.
     async fn volume(&self) -> Volume {
         let request = create_volume(&self.base);
-        self.process.make(&run("volume"), &self.kinds().volume, &request).await
+        self.process.make(&run("volume"), &self.volume_kinds().create, &request).await
     }
 
     fn of_volume(&self, volume: &Volume) -> CreateSnapshot {
@@ -187,7 +212,7 @@ impl<W: CloudWorld> Ground<W> {
 
     /// Makes a volume and its snapshot, in the run `snapshot`; `None` if the cloud has no snapshots.
     async fn snapshot(&self) -> Option<Snapshot> {
-        let kind = self.kinds().snapshot.as_ref()?;
+        let kind = self.volume_kinds().snapshot.as_ref()?;
         let request = self.of_volume(&self.volume().await);
         Some(self.process.make(&run("snapshot"), kind, &request).await)
     }
@@ -235,7 +260,7 @@ trait Kind {
     const WORD: &'static str;
     const KEEP: Keep;
 
-    fn of(kinds: &CloudKinds) -> Option<MutationKind<Self::Request, Self::Result>>;
+    fn of(kinds: &CloudKinds, volumes: &VolumeKinds) -> Option<MutationKind<Self::Request, Self::Result>>;
 
     /// Prepares what is needed, and returns a request; `None` if the cloud cannot do that.
     async fn request<W: CloudWorld>(ground: &Ground<W>) -> Option<Self::Request>;
@@ -252,8 +277,8 @@ impl Kind for Volumes {
     const WORD: &'static str = "volume";
     const KEEP: Keep = Keep::Scaffold;
 
-    fn of(kinds: &CloudKinds) -> Option<MutationKind<CreateVolume, Volume>> {
-        Some(kinds.volume.clone())
+    fn of(_: &CloudKinds, volumes: &VolumeKinds) -> Option<MutationKind<CreateVolume, Volume>> {
+        Some(volumes.create.clone())
     }
 
     async fn request<W: CloudWorld>(ground: &Ground<W>) -> Option<CreateVolume> {
@@ -267,8 +292,8 @@ impl Kind for Snapshots {
     const WORD: &'static str = "snapshot";
     const KEEP: Keep = Keep::Artifact;
 
-    fn of(kinds: &CloudKinds) -> Option<MutationKind<CreateSnapshot, Snapshot>> {
-        kinds.snapshot.clone()
+    fn of(_: &CloudKinds, volumes: &VolumeKinds) -> Option<MutationKind<CreateSnapshot, Snapshot>> {
+        volumes.snapshot.clone()
     }
 
     async fn request<W: CloudWorld>(ground: &Ground<W>) -> Option<CreateSnapshot> {
@@ -282,7 +307,7 @@ impl Kind for Images {
     const WORD: &'static str = "image";
     const KEEP: Keep = Keep::Artifact;
 
-    fn of(kinds: &CloudKinds) -> Option<MutationKind<RegisterImage, Image>> {
+    fn of(kinds: &CloudKinds, _: &VolumeKinds) -> Option<MutationKind<RegisterImage, Image>> {
         kinds.image.clone()
     }
 
@@ -297,7 +322,7 @@ impl Kind for Copies {
     const WORD: &'static str = "copy";
     const KEEP: Keep = Keep::Artifact;
 
-    fn of(kinds: &CloudKinds) -> Option<MutationKind<CopyImage, Image>> {
+    fn of(kinds: &CloudKinds, _: &VolumeKinds) -> Option<MutationKind<CopyImage, Image>> {
         kinds.copy.clone()
     }
 
@@ -320,7 +345,7 @@ struct Trial<K: Kind, W> {
 impl<K: Kind, W: CloudWorld> Trial<K, W> {
     async fn new(world: W) -> Option<Self> {
         let ground = Ground::new(world).await;
-        let kind = K::of(ground.kinds())?;
+        let kind = K::of(ground.kinds(), ground.volume_kinds())?;
         let request = K::request(&ground).await?;
         let (run, before) = (run("trial"), ground.world.inventory());
         let result = ground.process.make(&run, &kind, &request).await;
@@ -366,7 +391,8 @@ async fn keeps_its_promises<K: Kind, W: CloudWorld>(make: &impl AsyncFn(&[&str])
 /// Another process sends the same operation: token and request are the same.
 async fn made_once<K: Kind, W: CloudWorld>(trial: &Trial<K, W>) {
     let (word, second) = (K::WORD, Process::new(&trial.ground.world));
-    let kind = K::of(second.cloud.kinds()).expect("another instance can do the same");
+    let kinds = second.cloud.kinds();
+    let kind = K::of(kinds, volume_kinds(&trial.ground.world, kinds)).expect("another instance can do the same");
     let may_differ = trial.ground.world.makes_twice().contains(&kind.name());
     let answer = second.try_make(&trial.run, &kind, &trial.request).await;
     let made = |process: &Process| process.resource(&trial.run).made;
@@ -423,7 +449,7 @@ async fn volumes_have_their_size<W: CloudWorld>(ground: &Ground<W>) {
     let volume = ground.volume().await;
     assert!(volume.size >= ground.base.size, "the volume is smaller than its base image");
     assert_eq!(volume.region, ground.base.region);
-    if ground.process.cloud.mediums().contains(&Medium::File) {
+    if ground.medium() == Medium::File {
         let file = ground.process.cloud.disk_file(&volume).await;
         let file = file.unwrap_or_else(|error| panic!("the volume has no file: {error:?}"));
         let size = std::fs::metadata(&file).unwrap_or_else(|error| panic!("`{}`: {error}", file.display())).len();

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bake_core::{BlockDevice, Cloud, Disk, Medium, Volume, VolumeId};
+use bake_core::{Attachment, BlockDevice, Cloud, Disk, Medium, Volume, VolumeId};
 use bake_engine::{Classify, StepContext, StepError, StepResult};
 
 /// Disks of a [`FakeCloud`](super::FakeCloud): files without a name, empty at first. One that is open is refused.
@@ -23,7 +23,13 @@ impl BlockDevice for FakeBlockDevice {
         Medium::Attached
     }
 
-    async fn open(&self, _: StepContext, _: Arc<dyn Cloud>, volume: &Volume) -> StepResult<Disk> {
+    async fn open(
+        &self,
+        _: StepContext,
+        _: Arc<dyn Cloud>,
+        volume: &Volume,
+        _: Option<&Attachment>,
+    ) -> StepResult<Disk> {
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         let known = match disks.get(&volume.id) {
             Some(file) => file,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bake_core::{
-    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Machine, Medium, Region, Scrap,
-    ScrapKind, Tags, Volume, VolumeId,
+    Architecture, BaseId, BaseImage, BaseQuery, Cloud, CloudKinds, CopyImage, Image, Machine, Region, Scrap, ScrapKind,
+    Tags, Volume, VolumeId,
 };
 use bake_engine::{Cancel, Mutation, Mutations, StepContext, StepError, StepResult, Undone};
 use tempfile::TempDir;
@@ -256,7 +256,7 @@ impl FakeCloud {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -275,13 +275,6 @@ impl Cloud for Client {
 
     fn kinds(&self) -> &CloudKinds {
         &self.kinds
-    }
-
-    fn mediums(&self) -> &'static [Medium] {
-        match self.cloud.state().disks {
-            Some(_) => &[Medium::File],
-            None => &[Medium::Attached],
-        }
     }
 
     async fn resolve_base(&self, _: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {

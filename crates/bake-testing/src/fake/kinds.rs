@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use bake_core::{
-    CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Image, ImageId, Region, RegisterImage, Snapshot, SnapshotId,
-    TagResource, Taggable, Tagged, Volume, VolumeId,
+    CloudKinds, CopyImage, CreateSnapshot, CreateVolume, Image, ImageId, Medium, Region, RegisterImage, Snapshot,
+    SnapshotId, TagResource, Taggable, Tagged, Volume, VolumeId, VolumeKinds,
 };
 use bake_engine::{
     Calls, Found, Keep, Mutation, MutationKind, Mutations, Op, Resend, StepContext, StepError, StepResult, Undone,
@@ -19,7 +19,9 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let image = (lacks != Lacks::Images).then(|| making(cloud, mutations));
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
     let copy = (lacks != Lacks::Copies).then(|| making(cloud, mutations));
-    CloudKinds { volume, snapshot, image, copy, tag, share: None, guard: None }
+    let medium = if cloud.state().disks.is_some() { Medium::File } else { Medium::Attached };
+    let volumes = [(medium, VolumeKinds { create: volume, attach: None, snapshot })].into();
+    CloudKinds { volumes, image, copy, tag, share: None, guard: None }
 }
 
 fn making<Q: Making>(cloud: &FakeCloud, mutations: &mut Mutations) -> MutationKind<Q, Q::Thing> {

@@ -4,7 +4,7 @@ use aws_sdk_ec2::types::{ArchitectureValues, DeviceType, Filter, Image, ImageSta
 use bake_core::{Architecture, BaseId, BaseImage, BaseQuery, Machine, SnapshotId, Tags};
 use bake_engine::{StepError, StepResult};
 
-use crate::aws::calls::CallError;
+use crate::aws::calls::{CallError, GIB, all_pages};
 use crate::aws::connection::Place;
 use crate::settings::Ec2Settings;
 
@@ -13,8 +13,6 @@ const PARAMETER: &str = "ssm:";
 
 /// How many candidates an error lists.
 const LISTED: usize = 10;
-
-const GIB: u64 = 1 << 30;
 
 /// Finds the base image that is meant, and refuses one that cannot be baked from.
 pub(crate) async fn resolve(place: &Place, query: &BaseQuery, settings: &Ec2Settings) -> StepResult<BaseImage> {
@@ -88,20 +86,16 @@ async fn available(place: &Place, name: Option<&str>, owners: &[String]) -> Resu
     let filter = |name: &str, value: &str| Filter::builder().name(name).values(value).build();
     let mut filters = vec![filter("state", "available"), filter("root-device-type", "ebs")];
     filters.extend(name.map(|name| filter("name", name)));
-    let mut found = Vec::new();
-    let mut page = None;
-    loop {
+    let filters = &filters;
+    let page = |page: Option<String>| async move {
         let call = || {
             let request = place.ec2().describe_images().set_owners(Some(owners.to_vec()));
             request.set_filters(Some(filters.clone())).max_results(1000).set_next_token(page.clone()).send()
         };
         let answer = place.calls().read("DescribeImages", call).await?;
-        found.extend(answer.images.unwrap_or_default());
-        page = answer.next_token.filter(|token| !token.is_empty());
-        if page.is_none() {
-            break;
-        }
-    }
+        Ok((answer.images.unwrap_or_default(), answer.next_token))
+    };
+    let mut found = all_pages(page).await?;
     found.sort_by(|one, other| other.creation_date.cmp(&one.creation_date));
     Ok(found)
 }

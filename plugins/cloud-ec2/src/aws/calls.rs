@@ -22,6 +22,9 @@ const BUDGET: Duration = Duration::from_secs(120);
 /// How long a call is tried on what was just made, and may be unknown to another part of the service.
 const NEW: Duration = Duration::from_secs(180);
 
+/// Bytes of what the services call a GiB.
+pub(crate) const GIB: u64 = 1 << 30;
+
 /// How calls are made at one place.
 #[derive(Clone)]
 pub(crate) struct Calls {
@@ -209,6 +212,22 @@ impl Calls {
             async { call.await.map_err(|error| failure(&error)) }
         };
         Ok(self.caller.call(&operation, deadline, &cancel, attempt).await?)
+    }
+}
+
+/// Asks for one page after the other: `page` is given where it begins, and returns what is on it and where the next one does.
+pub(crate) async fn all_pages<T, F>(page: impl Fn(Option<String>) -> F) -> Result<Vec<T>, CallError>
+where
+    F: Future<Output = Result<(Vec<T>, Option<String>), CallError>>,
+{
+    let (mut all, mut next) = (Vec::new(), None);
+    loop {
+        let (found, after) = page(next).await?;
+        all.extend(found);
+        next = after.filter(|token| !token.is_empty());
+        if next.is_none() {
+            return Ok(all);
+        }
     }
 }
 

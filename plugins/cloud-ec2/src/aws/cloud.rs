@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bake_config::{ConfigErrors, Settings};
-use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap};
+use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap, VolumeKinds};
 use bake_core::{BaseImage, Image, Region, Volume};
 use bake_engine::{Mutations, StepContext, StepResult, Undone};
 
+use crate::aws::attachments::Attachments;
 use crate::aws::connection::Keys;
 use crate::aws::context::{Ec2, Folders};
 use crate::aws::copies::Copies;
@@ -17,6 +18,7 @@ use crate::aws::images::{self, Images};
 use crate::aws::sharing::Sharing;
 use crate::aws::snapshots::Uploads;
 use crate::aws::tagging::Tagging;
+use crate::aws::volumes::{VolumeSnapshots, Volumes};
 use crate::aws::{base, scraps};
 use crate::settings::{Ec2Settings, INFO};
 
@@ -34,9 +36,18 @@ pub fn register(settings: &serde_json::Value, folders: &Folders, mutations: &mut
 }
 
 fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
-    CloudKinds {
-        volume: mutations.register(Disks(ec2.clone())),
+    let files = VolumeKinds {
+        create: mutations.register(Disks(ec2.clone())),
+        attach: None,
         snapshot: Some(mutations.register(Uploads(ec2.clone()))),
+    };
+    let attached = VolumeKinds {
+        create: mutations.register(Volumes(ec2.clone())),
+        attach: Some(mutations.register(Attachments::new(ec2.clone()))),
+        snapshot: Some(mutations.register(VolumeSnapshots(ec2.clone()))),
+    };
+    CloudKinds {
+        volumes: [(Medium::File, files), (Medium::Attached, attached)].into(),
         image: Some(mutations.register(Images(ec2.clone()))),
         copy: Some(mutations.register(Copies(ec2.clone()))),
         share: Some(mutations.register(Sharing(ec2.clone()))),
@@ -73,10 +84,6 @@ impl Cloud for Ec2Cloud {
 
     fn kinds(&self) -> &CloudKinds {
         &self.kinds
-    }
-
-    fn mediums(&self) -> &'static [Medium] {
-        &[Medium::File]
     }
 
     fn check_region(&self, region: &Region) -> Result<(), String> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use api_manners::{Caller, Manners, Settings};
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, ConfigLoader, SdkConfig};
-use aws_sdk_ec2::config::Credentials;
 use aws_sdk_ec2::config::retry::RetryConfig;
+use aws_sdk_ec2::config::{Credentials, SharedHttpClient};
 use aws_smithy_http_client::tls;
 use bake_core::{Account, Region};
 use bake_engine::StepResult;
@@ -45,6 +45,8 @@ pub struct Keys {
     pub access: String,
     /// The secret key.
     pub secret: String,
+    /// The URL of the instance metadata service, in place of the usual one.
+    pub metadata: Option<String>,
 }
 
 /// An account that was reached.
@@ -134,7 +136,7 @@ async fn load(way: &Way, keys: Option<&Keys>, region: Option<&Region>) -> SdkCon
     if let Some(region) = region {
         loader = loader.region(aws_config::Region::new(region.as_str().to_owned()));
     }
-    if let Some(Keys { access, secret }) = keys {
+    if let Some(Keys { access, secret, .. }) = keys {
         loader = loader.credentials_provider(Credentials::new(access, secret, None, None, "given"));
     }
     let config = loader.load().await;
@@ -144,14 +146,18 @@ async fn load(way: &Way, keys: Option<&Keys>, region: Option<&Region>) -> SdkCon
     config.into_builder().credentials_provider(aws_sdk_sts::config::SharedCredentialsProvider::new(provider)).build()
 }
 
-fn loader(way: &Way) -> ConfigLoader {
-    let http = aws_smithy_http_client::Builder::new()
+/// Returns what speaks HTTP for all clients.
+pub(crate) fn http() -> SharedHttpClient {
+    aws_smithy_http_client::Builder::new()
         .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
-        .build_https();
+        .build_https()
+}
+
+fn loader(way: &Way) -> ConfigLoader {
     let time_outs = TimeoutConfig::builder().connect_timeout(CONNECT).operation_attempt_timeout(ATTEMPT).build();
     // Retries are of one layer, and that is ours: it knows which calls may be repeated.
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(http)
+        .http_client(http())
         .retry_config(RetryConfig::disabled())
         .timeout_config(time_outs);
     if let Some(profile) = &way.profile {

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use bake_core::{Account, Region};
 use bake_engine::{Patience, StepError, StepResult};
+use host_disks::Host;
+use tokio::sync::OnceCell;
 
 use crate::aws::cache::Cache;
 use crate::aws::connection::{Address, Connections, Keys, Place};
 use crate::aws::disks::DiskFolder;
+use crate::aws::instance::Instance;
 use crate::settings::{Ec2Settings, Way};
 
 /// Looks that must all find nothing before something counts as absent.
@@ -22,6 +25,8 @@ pub struct Folders {
     pub disks: PathBuf,
     /// Bytes of snapshots, which can be fetched again.
     pub cache: PathBuf,
+    /// Where the kernel shows its disks.
+    pub host: Host,
 }
 
 /// Shared by all kinds of change.
@@ -33,13 +38,23 @@ struct Inner {
     connections: Connections,
     disks: DiskFolder,
     cache: Cache,
+    host: Host,
+    metadata: Option<String>,
+    instance: OnceCell<Instance>,
 }
 
 impl Ec2 {
     pub(crate) fn new(settings: Ec2Settings, folders: &Folders, keys: Option<Keys>) -> Self {
-        let connections = Connections::new(keys, settings.pace);
-        let (disks, cache) = (DiskFolder::new(&folders.disks), Cache::new(&folders.cache));
-        Self(Arc::new(Inner { settings, connections, disks, cache }))
+        let metadata = keys.as_ref().and_then(|keys| keys.metadata.clone());
+        Self(Arc::new(Inner {
+            connections: Connections::new(keys, settings.pace),
+            settings,
+            disks: DiskFolder::new(&folders.disks),
+            cache: Cache::new(&folders.cache),
+            host: folders.host.clone(),
+            metadata,
+            instance: OnceCell::new(),
+        }))
     }
 
     pub(crate) fn settings(&self) -> &Ec2Settings {
@@ -52,6 +67,15 @@ impl Ec2 {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.0.cache
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Returns the instance that this process runs on.
+    pub(crate) async fn instance(&self) -> StepResult<&Instance> {
+        self.0.instance.get_or_try_init(|| Instance::read(self.0.metadata.as_deref())).await
     }
 
     /// Returns how often to look at first.

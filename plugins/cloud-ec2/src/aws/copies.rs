@@ -3,15 +3,14 @@
 //! A copy is asked for where it is to be. Its snapshots are EC2's work; they carry the same tags from the start, so that they
 //! are found when the copy is taken back, even if the AMI itself is gone by then.
 
-use aws_sdk_ec2::types::{Filter, Image as Ami, ResourceType, Snapshot};
+use aws_sdk_ec2::types::{Image as Ami, ResourceType};
 use bake_core::{CopyImage, Encryption, Image};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Patience, Resend, StepContext, StepError, StepResult, Undone};
 
-use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
 use crate::aws::images::{self, Made};
 use crate::aws::snapshots;
-use crate::aws::tagging::{OP_TAG, all_tags, specification};
+use crate::aws::tagging::{all_tags, specification};
 
 /// Copies AMIs.
 pub(crate) struct Copies(pub(crate) Ec2);
@@ -47,6 +46,9 @@ impl Mutation for Copies {
 
     async fn send(&self, op: &Op, request: &CopyImage) -> StepResult<Made> {
         let place = self.0.place_for(&request.region, request.account.as_ref()).await?;
+        if request.encryption == Encryption::Plain {
+            self.check_plain(request).await?;
+        }
         let tags = all_tags(&request.tags, op);
         let (encrypted, key) = match &request.encryption {
             Encryption::Inherit | Encryption::Plain => (None, None),
@@ -88,7 +90,7 @@ impl Mutation for Copies {
             return Ok(Undone::InUse);
         }
         let mut undone = Undone::Gone;
-        for snapshot in of_operation(&place, op).await? {
+        for snapshot in snapshots::of_operation(&place, op).await? {
             if snapshots::delete(&place, op, snapshot.snapshot_id.as_deref().unwrap_or_default()).await?
                 == Undone::InUse
             {
@@ -96,6 +98,24 @@ impl Mutation for Copies {
             }
         }
         Ok(undone)
+    }
+}
+
+impl Copies {
+    /// Refuses a copy without encryption of what is encrypted: the service would keep the encryption and say nothing.
+    async fn check_plain(&self, request: &CopyImage) -> StepResult<()> {
+        let (source, id) = (self.0.place(&request.from).await?, request.image.as_str());
+        let ami = images::read(&source, id).await?;
+        let ami =
+            ami.ok_or_else(|| StepError::transient(format!("`{id}` is not there in region `{}`", request.from)))?;
+        let mut disks = ami.block_device_mappings.iter().flatten().filter_map(|mapping| mapping.ebs.as_ref());
+        match disks.any(|disk| disk.encrypted == Some(true)) {
+            true => {
+                Err(StepError::permanent(format!("`{id}` is encrypted, and no copy of it can be without encryption"))
+                    .hint("leave `encryption` at `inherit`, or bake without encryption by default"))
+            }
+            false => Ok(()),
+        }
     }
 }
 
@@ -108,10 +128,4 @@ fn check(ami: &Ami, request: &CopyImage) -> StepResult<()> {
         true => Ok(()),
         false => Err(StepError::permanent(format!("the copy lost its tags {}", lost.join(", ")))),
     }
-}
-
-/// The snapshots that EC2 made for a copy, by the tag that they got with it.
-async fn of_operation(place: &Place, op: &Op) -> StepResult<Vec<Snapshot>> {
-    let filter = Filter::builder().name(format!("tag:{OP_TAG}")).values(op.id()).build();
-    snapshots::list(place, &[filter]).await
 }

@@ -14,7 +14,7 @@ use bake_engine::{
 use serde::{Deserialize, Serialize};
 
 use crate::aws::base::{machine, tags};
-use crate::aws::calls::CallError;
+use crate::aws::calls::{CallError, GIB};
 use crate::aws::connection::{Address, Place};
 use crate::aws::context::Ec2;
 use crate::aws::tagging::{OP_TAG, RUN_TAG, all_tags, specification};
@@ -29,8 +29,6 @@ const ROOT_DEVICE: &str = "/dev/xvda";
 /// The type of the root disk where nothing says otherwise.
 const VOLUME_TYPE: &str = "gp3";
 
-const GIB: u64 = 1 << 30;
-
 /// What a mutation made: enough to find it from another process with other settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
@@ -43,6 +41,15 @@ pub struct Made {
 impl Made {
     pub(crate) fn new(place: &Place, id: impl Into<String>) -> Self {
         Self { address: place.address(), id: id.into() }
+    }
+
+    /// Returns what carries an operation's tag, which is one thing or nothing.
+    pub(crate) fn only(place: &Place, mut ids: Vec<String>) -> Found<Self> {
+        match ids.len() {
+            0 => Found::Absent,
+            1 => Found::Made(Self::new(place, ids.remove(0))),
+            _ => Found::Ambiguous(ids),
+        }
     }
 }
 
@@ -204,9 +211,9 @@ pub(crate) fn image(place: &Place, ami: &Ami, id: &str) -> Image {
 }
 
 /// What a look at an AMI says to whoever waits until it can be used.
-pub(crate) fn look(ami: &Ami) -> Look {
+pub(crate) fn look(ami: Ami) -> Look<Ami> {
     match &ami.state {
-        Some(ImageState::Available) => Look::Ready,
+        Some(ImageState::Available) => Look::Ready(ami),
         Some(
             state @ (ImageState::Failed
             | ImageState::Error

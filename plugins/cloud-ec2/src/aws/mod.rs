@@ -1,5 +1,6 @@
 //! Everything that speaks to AWS.
 
+mod attachments;
 mod base;
 mod blocks;
 mod cache;
@@ -11,12 +12,15 @@ mod copies;
 mod disks;
 mod guarding;
 mod images;
+mod instance;
 mod scraps;
 mod sharing;
 mod snapshots;
 mod tagging;
+mod volumes;
 mod waiting;
 
+pub use attachments::MadeAttachment;
 pub use cloud::{Ec2Cloud, build, register};
 pub use connection::{Address, Keys};
 pub use context::Folders;

@@ -7,13 +7,12 @@ use bake_core::{Scrap, ScrapKind};
 use bake_engine::{StepError, StepResult, Undone};
 
 use crate::aws::base::tags;
+use crate::aws::calls::GIB;
 use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
 use crate::aws::disks::{blocking, local};
 use crate::aws::snapshots;
 use crate::aws::tagging::RUN_TAG;
-
-const GIB: u64 = 1 << 30;
 
 /// Lists what nobody needs.
 pub(crate) async fn list(ec2: &Ec2) -> StepResult<Vec<Scrap>> {

@@ -1,6 +1,8 @@
 //! The right of other accounts to use an AMI, and to copy the snapshots that it is made of.
 
-use aws_sdk_ec2::types::{LaunchPermission, LaunchPermissionModifications, OperationType, SnapshotAttributeName};
+use aws_sdk_ec2::types::{
+    ImageAttributeName, LaunchPermission, LaunchPermissionModifications, OperationType, SnapshotAttributeName,
+};
 use bake_core::{Account, ShareImage, Shared};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Resend, StepContext, StepError, StepResult, Undone};
 
@@ -27,7 +29,7 @@ impl Mutation for Sharing {
     fn calls(&self) -> Calls {
         Calls {
             send: &["ModifySnapshotAttribute", "ModifyImageAttribute"],
-            settle: &["DescribeImageAttribute"],
+            settle: &["DescribeImageAttribute", "DescribeSnapshotAttribute"],
             undo: &[],
         }
     }
@@ -67,30 +69,22 @@ impl Mutation for Sharing {
     }
 
     async fn find(&self, _: &Op, request: &ShareImage) -> StepResult<Found<()>> {
-        let with = read(&self.0.place(&request.region).await?, request.image.as_str()).await?;
-        Ok(if request.with.iter().all(|account| with.contains(account)) { Found::Made(()) } else { Found::Absent })
+        let shares = read(&self.0.place(&request.region).await?, request.image.as_str()).await?;
+        Ok(if missing(&shares, &request.with).is_none() { Found::Made(()) } else { Found::Absent })
     }
 
     async fn settle(&self, cx: &StepContext, request: &ShareImage, (): &()) -> StepResult<Shared> {
         let place = self.0.place(&request.region).await?;
-        let id = request.image.as_str();
-        let mut looks = 0;
-        let with = cx.until(self.0.pace(), || {
-            looks += 1;
-            let place = place.clone();
-            async move {
-                let with = read(&place, id).await?;
-                let missing = request.with.iter().find(|account| !with.contains(account));
-                match missing {
-                    None => Ok(Some(with)),
-                    Some(_) if looks < 10 => Ok(None),
-                    Some(account) => {
-                        Err(StepError::transient(format!("`{id}` is not shared with account {account} yet")))
-                    }
-                }
-            }
-        });
-        Ok(Shared { with: with.await? })
+        let look = || async {
+            let shares = read(&place, request.image.as_str()).await?;
+            Ok(match missing(&shares, &request.with) {
+                None => Ok(shares),
+                Some((id, account)) => Err(format!("`{id}` is not shared with account {account} yet")),
+            })
+        };
+        let shares = self.0.read_back(cx, look).await?;
+        let with = shares.into_iter().find(|(id, _)| id == request.image.as_str()).map(|(_, with)| with);
+        Ok(Shared { with: with.unwrap_or_default() })
     }
 
     async fn undo(&self, _: &Op, (): &()) -> StepResult<Undone> {
@@ -98,10 +92,37 @@ impl Mutation for Sharing {
     }
 }
 
-async fn read(place: &Place, id: &str) -> StepResult<Vec<Account>> {
-    let attribute = aws_sdk_ec2::types::ImageAttributeName::LaunchPermission;
+/// Who may use what: an AMI, and the snapshots that it is made of.
+type Shares = Vec<(String, Vec<Account>)>;
+
+/// The first account that may not use something yet.
+fn missing<'a>(shares: &'a Shares, with: &'a [Account]) -> Option<(&'a str, &'a Account)> {
+    let mut pairs = shares.iter().flat_map(|(id, there)| with.iter().map(move |account| (id, there, account)));
+    pairs.find(|(_, there, account)| !there.contains(account)).map(|(id, _, account)| (id.as_str(), account))
+}
+
+async fn read(place: &Place, id: &str) -> StepResult<Shares> {
+    let mut shares = vec![(id.to_owned(), of_image(place, id).await?)];
+    let ami = images::read(place, id).await?;
+    for snapshot in ami.as_ref().map(snapshots::of_image).unwrap_or_default() {
+        let with = of_snapshot(place, &snapshot).await?;
+        shares.push((snapshot, with));
+    }
+    Ok(shares)
+}
+
+async fn of_image(place: &Place, id: &str) -> StepResult<Vec<Account>> {
+    let attribute = ImageAttributeName::LaunchPermission;
     let call = || place.ec2().describe_image_attribute().image_id(id).attribute(attribute.clone()).send();
     let answer = place.calls().read("DescribeImageAttribute", call).await?;
     let permissions = answer.launch_permissions.unwrap_or_default();
+    Ok(permissions.into_iter().filter_map(|permission| permission.user_id).map(Account::new).collect())
+}
+
+async fn of_snapshot(place: &Place, id: &str) -> StepResult<Vec<Account>> {
+    let attribute = SnapshotAttributeName::CreateVolumePermission;
+    let call = || place.ec2().describe_snapshot_attribute().snapshot_id(id).attribute(attribute.clone()).send();
+    let answer = place.calls().read("DescribeSnapshotAttribute", call).await?;
+    let permissions = answer.create_volume_permissions.unwrap_or_default();
     Ok(permissions.into_iter().filter_map(|permission| permission.user_id).map(Account::new).collect())
 }

@@ -7,18 +7,17 @@ use ebs_transfer::StartSnapshot;
 
 use crate::aws::base::tags;
 use crate::aws::blocks::Blocks;
+use crate::aws::calls::{GIB, all_pages};
 use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
 use crate::aws::disks::{DiskFolder, blocking, local};
 use crate::aws::images::{Made, check_run};
 use crate::aws::tagging::{OP_TAG, all_tags};
 
-const GIB: u64 = 1 << 30;
-
 /// How long, in minutes, the service keeps an upload that nothing is written to: long enough to go on after a night.
 const UNTOUCHED: i32 = 720;
 
-/// Most characters that the service takes as the description of an upload.
+/// Most characters that the services take as a description.
 const LONGEST_DESCRIPTION: usize = 255;
 
 /// Uploads what a bake changed of its base.
@@ -60,8 +59,7 @@ impl Mutation for Uploads {
             volume_size_gib: gib(size)?,
             parent: Some(parent.to_string()),
             token: op.token().to_owned(),
-            description: Some(request.description.chars().take(LONGEST_DESCRIPTION).collect::<String>())
-                .filter(|description| !description.is_empty()),
+            description: description(&request.description),
             tags: all_tags(&request.tags, op),
             timeout_minutes: UNTOUCHED,
         };
@@ -70,15 +68,7 @@ impl Mutation for Uploads {
     }
 
     async fn find(&self, op: &Op, request: &CreateSnapshot) -> StepResult<Found<Made>> {
-        let place = self.0.place(&request.region).await?;
-        let filter = Filter::builder().name(format!("tag:{OP_TAG}")).values(op.id()).build();
-        let mut ids: Vec<String> =
-            list(&place, &[filter]).await?.into_iter().filter_map(|one| one.snapshot_id).collect();
-        Ok(match ids.len() {
-            0 => Found::Absent,
-            1 => Found::Made(Made::new(&place, ids.remove(0))),
-            _ => Found::Ambiguous(ids),
-        })
+        find(&self.0.place(&request.region).await?, op).await
     }
 
     async fn settle(&self, cx: &StepContext, request: &CreateSnapshot, made: &Made) -> StepResult<Snapshot> {
@@ -111,6 +101,23 @@ impl Uploads {
     }
 }
 
+/// A description as the services take it: not too long, and not empty.
+pub(crate) fn description(text: &str) -> Option<String> {
+    Some(text.chars().take(LONGEST_DESCRIPTION).collect()).filter(|text: &String| !text.is_empty())
+}
+
+/// Looks for the snapshot that an operation made.
+pub(crate) async fn find(place: &Place, op: &Op) -> StepResult<Found<Made>> {
+    let ids = of_operation(place, op).await?.into_iter().filter_map(|one| one.snapshot_id);
+    Ok(Made::only(place, ids.collect()))
+}
+
+/// Lists the snapshots that carry an operation's tag.
+pub(crate) async fn of_operation(place: &Place, op: &Op) -> StepResult<Vec<ApiSnapshot>> {
+    let filter = Filter::builder().name(format!("tag:{OP_TAG}")).values(op.id()).build();
+    list(place, &[filter]).await
+}
+
 /// The size of the volume that holds so many bytes.
 fn gib(size: u64) -> StepResult<u32> {
     u32::try_from(size.div_ceil(GIB).max(1))
@@ -125,19 +132,15 @@ pub(crate) fn of_image(ami: &Ami) -> Vec<String> {
 
 /// Lists snapshots of our own.
 pub(crate) async fn list(place: &Place, filters: &[Filter]) -> StepResult<Vec<ApiSnapshot>> {
-    let (mut found, mut page) = (Vec::new(), None);
-    loop {
+    let page = |page: Option<String>| async move {
         let call = || {
             let request = place.ec2().describe_snapshots().owner_ids("self").set_filters(Some(filters.to_vec()));
             request.max_results(1000).set_next_token(page.clone()).send()
         };
         let answer = place.calls().read("DescribeSnapshots", call).await?;
-        found.extend(answer.snapshots.unwrap_or_default());
-        page = answer.next_token.filter(|token| !token.is_empty());
-        if page.is_none() {
-            return Ok(found);
-        }
-    }
+        Ok((answer.snapshots.unwrap_or_default(), answer.next_token))
+    };
+    Ok(all_pages(page).await?)
 }
 
 /// Reads one snapshot; `None` if it is not there.

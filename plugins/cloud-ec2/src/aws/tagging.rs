@@ -2,8 +2,9 @@
 
 use aws_sdk_ec2::types::{Filter, ResourceType, Tag, TagSpecification};
 use bake_core::{TagResource, Taggable, Tagged, Tags};
-use bake_engine::{Calls, Found, Keep, Mutation, Op, Resend, StepContext, StepError, StepResult, Undone};
+use bake_engine::{Calls, Found, Keep, Mutation, Op, Resend, StepContext, StepResult, Undone};
 
+use crate::aws::calls::all_pages;
 use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
 
@@ -70,23 +71,14 @@ impl Mutation for Tagging {
 
     async fn settle(&self, cx: &StepContext, request: &TagResource, (): &()) -> StepResult<Tagged> {
         let place = self.0.place(&request.region).await?;
-        let mut looks = 0;
-        let tags = cx.until(self.0.pace(), || {
-            looks += 1;
-            let place = place.clone();
-            async move {
-                let there = read(&place, id(request)).await?;
-                match carries(&there, &request.tags) {
-                    true => Ok(Some(there)),
-                    // Another part of the service may not have heard of them yet.
-                    false if looks < 10 => Ok(None),
-                    false => {
-                        Err(StepError::transient(format!("`{}` does not show the tags that were set", id(request))))
-                    }
-                }
-            }
-        });
-        Ok(Tagged { tags: tags.await? })
+        let look = || async {
+            let there = read(&place, id(request)).await?;
+            Ok(match carries(&there, &request.tags) {
+                true => Ok(there),
+                false => Err(format!("`{}` does not show the tags that were set", id(request))),
+            })
+        };
+        Ok(Tagged { tags: self.0.read_back(cx, look).await? })
     }
 
     async fn undo(&self, _: &Op, (): &()) -> StepResult<Undone> {
@@ -107,16 +99,12 @@ fn carries(there: &Tags, wanted: &Tags) -> bool {
 
 /// Reads the tags of anything. What is not there has none.
 pub(crate) async fn read(place: &Place, id: &str) -> StepResult<Tags> {
-    let filter = Filter::builder().name("resource-id").values(id).build();
-    let (mut tags, mut page) = (Tags::new(), None);
-    loop {
+    let filter = &Filter::builder().name("resource-id").values(id).build();
+    let page = |page: Option<String>| async move {
         let call = || place.ec2().describe_tags().filters(filter.clone()).set_next_token(page.clone()).send();
         let answer = place.calls().read("DescribeTags", call).await?;
-        let pairs = answer.tags.unwrap_or_default().into_iter();
-        tags.extend(pairs.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))));
-        page = answer.next_token.filter(|token| !token.is_empty());
-        if page.is_none() {
-            return Ok(tags);
-        }
-    }
+        Ok((answer.tags.unwrap_or_default(), answer.next_token))
+    };
+    let all = all_pages(page).await?;
+    Ok(all.into_iter().filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect())
 }

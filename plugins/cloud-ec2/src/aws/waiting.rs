@@ -22,13 +22,18 @@ const NEW: Duration = Duration::from_secs(180);
 /// How much slower the looks become.
 const SLOWEST: u32 = 8;
 
+/// How often something that was set is looked for before it counts as not set.
+const READ_BACKS: u32 = 10;
+
 /// What a look says to whoever waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// It can be used.
-    Ready,
+pub(crate) enum Look<T> {
+    /// It can be used: what was seen.
+    Ready(T),
     /// It is on its way: what was seen.
     NotYet(String),
+    /// It is not there, which may be because it is new.
+    Absent,
     /// It will never be: the reason.
     Failed(String),
 }
@@ -36,38 +41,67 @@ pub(crate) enum Look {
 impl Ec2 {
     /// Waits until an AMI that was registered can be used.
     pub(crate) async fn wait_for_image(&self, cx: &StepContext, place: &Place, id: &str) -> StepResult<Ami> {
-        self.wait(cx, place, id, REGISTRATION).await
+        self.wait(cx, place, id, REGISTRATION, || image(place, id)).await
     }
 
     /// Waits until a copy of an AMI can be used.
     pub(crate) async fn wait_for_copy(&self, cx: &StepContext, place: &Place, id: &str) -> StepResult<Ami> {
-        self.wait(cx, place, id, COPY).await
+        self.wait(cx, place, id, COPY, || image(place, id)).await
     }
 
-    async fn wait(&self, cx: &StepContext, place: &Place, id: &str, limit: Duration) -> StepResult<Ami> {
+    /// Looks again and again, more and more slowly.
+    pub(crate) async fn wait<T, F>(
+        &self,
+        cx: &StepContext,
+        place: &Place,
+        id: &str,
+        limit: Duration,
+        look: impl Fn() -> F,
+    ) -> StepResult<T>
+    where
+        F: Future<Output = StepResult<Look<T>>>,
+    {
         let (begun, mut pace) = (Instant::now(), self.pace());
+        let region = place.region();
         loop {
-            let ami = images::read(place, id).await?;
-            let seen = match ami.as_ref().map(images::look) {
-                Some(Look::Ready) => return Ok(ami.expect("it was just looked at")),
-                Some(Look::Failed(why)) => {
-                    return Err(StepError::permanent(format!(
-                        "`{id}` in region `{}` cannot be used: {why}",
-                        place.region()
-                    )));
+            let seen = match look().await? {
+                Look::Ready(seen) => return Ok(seen),
+                Look::Failed(why) => {
+                    return Err(StepError::permanent(format!("`{id}` in region `{region}` cannot be used: {why}")));
                 }
-                Some(Look::NotYet(seen)) => seen,
-                None if begun.elapsed() > NEW => {
-                    return Err(StepError::permanent(format!("`{id}` is not there in region `{}`", place.region())));
+                Look::NotYet(seen) => seen,
+                Look::Absent if begun.elapsed() > NEW => {
+                    return Err(StepError::permanent(format!("`{id}` is not there in region `{region}`")));
                 }
-                None => "it is not there yet".to_owned(),
+                Look::Absent => "it is not there yet".to_owned(),
             };
             if begun.elapsed() > limit {
-                let text = format!("`{id}` in region `{}` was not ready after {limit:?}: {seen}", place.region());
+                let text = format!("`{id}` in region `{region}` was not ready after {limit:?}: {seen}");
                 return Err(StepError::transient(text).hint("`bake resume` goes on waiting"));
             }
             cx.pause(pace).await?;
             pace = (pace + pace / 2).min(self.pace() * SLOWEST);
         }
     }
+
+    /// Reads back what was set, a few times, as another part of the service may not have heard of it yet. A look says what it
+    /// misses.
+    pub(crate) async fn read_back<T, F>(&self, cx: &StepContext, look: impl Fn() -> F) -> StepResult<T>
+    where
+        F: Future<Output = StepResult<Result<T, String>>>,
+    {
+        let mut looks = 1;
+        loop {
+            match look().await? {
+                Ok(there) => return Ok(there),
+                Err(missing) if looks == READ_BACKS => return Err(StepError::transient(missing)),
+                Err(_) => cx.pause(self.pace()).await?,
+            }
+            looks += 1;
+        }
+    }
+}
+
+async fn image(place: &Place, id: &str) -> StepResult<Look<Ami>> {
+    Ok(images::read(place, id).await?.map_or(Look::Absent, images::look))
 }

@@ -5,15 +5,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bake_engine::wait::Pace;
 use bake_engine::{Class, StepError, StepResult};
-use blockdevice_linux::{DeviceName, DeviceNames, HeldName};
-use tokio_util::sync::CancellationToken;
+use host_disks::{DeviceName, DeviceNames, HeldName};
 
 use crate::machine::{GIB, Machine};
-
-/// How long a choice may take here.
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn name(text: &str) -> DeviceName {
     DeviceName::try_from(text.to_owned()).unwrap()
@@ -38,8 +33,7 @@ async fn choose_with<F>(
 where
     F: Future<Output = StepResult<Vec<String>>>,
 {
-    let pace = Pace::steady(Duration::from_secs(2), LIMIT);
-    DeviceNames::new(machine.host()).choose(mapped, refused, pace, &CancellationToken::new()).await
+    DeviceNames::new(machine.host()).take(mapped, refused).await
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -123,23 +117,21 @@ async fn a_lock_dies_with_its_process_and_its_file_does_not_matter() {
     assert_eq!(*choose(&machine, &[]).await.unwrap().name(), name("/dev/sdf"));
 }
 
-// B14: a lock that is held is waited for, and is not the end at once.
-#[tokio::test(start_paused = true)]
-async fn when_all_names_are_taken_one_is_waited_for() {
+// B14: a lock that is held may be waited for, and is not the end.
+#[tokio::test]
+async fn a_name_that_is_let_go_can_be_taken_again() {
     let machine = Machine::new();
     let all: Vec<_> = DeviceName::all().map(String::from).collect();
     let all: Vec<_> = all.iter().map(String::as_str).collect();
     let held = choose(&machine, &all[1..]).await.unwrap();
-    let (waiting, ()) = tokio::join!(choose(&machine, &all[1..]), async {
-        tokio::time::sleep(LIMIT / 2).await;
-        drop(held);
-    });
-    assert_eq!(*waiting.unwrap().name(), name("/dev/sdf"));
+    assert_eq!(choose(&machine, &all[1..]).await.unwrap_err().class(), Class::Transient);
+    drop(held);
+    assert_eq!(*choose(&machine, &all[1..]).await.unwrap().name(), name("/dev/sdf"));
 }
 
 // B14
-#[tokio::test(start_paused = true)]
-async fn when_none_becomes_free_the_error_counts_who_has_them() {
+#[tokio::test]
+async fn when_none_is_free_the_error_counts_who_has_them() {
     let machine = Machine::new();
     let _held = choose(&machine, &[]).await.unwrap();
     machine.disk("xvdg", GIB);

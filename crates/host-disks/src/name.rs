@@ -5,10 +5,8 @@ use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 
-use bake_engine::wait::{Pace, until};
 use bake_engine::{Class, StepError, StepResult};
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 
 use crate::Host;
 
@@ -132,7 +130,7 @@ impl DeviceNames {
         Self { host }
     }
 
-    /// Waits for a name that is free, and holds it against all other bakes of this host.
+    /// Takes a name that is free, and holds it against all other bakes of this host.
     ///
     /// `mapped` asks the cloud by which names volumes are attached to this machine, in whichever state: one that is still being
     /// detached has its name, though the kernel shows no disk any more. `refused` are the names that the cloud would not attach
@@ -140,25 +138,8 @@ impl DeviceNames {
     ///
     /// # Errors
     ///
-    /// Fails when none becomes free in time, and when the cloud or the locks cannot be asked.
-    pub async fn choose<F>(
-        &self,
-        mapped: impl Fn() -> F,
-        refused: &BTreeSet<DeviceName>,
-        pace: Pace,
-        cancel: &CancellationToken,
-    ) -> StepResult<HeldName>
-    where
-        F: Future<Output = StepResult<Vec<String>>>,
-    {
-        let probe = || async { Ok(Some(self.try_all(&mapped, refused).await?)) };
-        until("a free device name", pace, cancel, probe).await.map_err(|error| match error.class() {
-            Class::Transient => error.hint("detach volumes that nobody uses from this machine"),
-            _ => error,
-        })
-    }
-
-    async fn try_all<F>(&self, mapped: &impl Fn() -> F, refused: &BTreeSet<DeviceName>) -> StepResult<HeldName>
+    /// Fails with [`Class::Transient`] when none is free, and when the cloud or the locks cannot be asked.
+    pub async fn take<F>(&self, mapped: impl Fn() -> F, refused: &BTreeSet<DeviceName>) -> StepResult<HeldName>
     where
         F: Future<Output = StepResult<Vec<String>>>,
     {
@@ -178,7 +159,7 @@ impl DeviceNames {
                 return Ok(HeldName { name, _lock: lock });
             }
         }
-        Err(StepError::transient(taken.to_string()))
+        Err(StepError::transient(taken.to_string()).hint("detach volumes that nobody uses from this machine"))
     }
 
     fn present(&self) -> StepResult<Vec<String>> {

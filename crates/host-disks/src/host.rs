@@ -104,13 +104,6 @@ impl Host {
     }
 }
 
-impl SeenDisk {
-    /// Tells whether it is an NVMe disk.
-    pub(crate) fn is_nvme(&self) -> bool {
-        self.name.starts_with("nvme")
-    }
-}
-
 /// Tells whether this is the name of a whole disk of the kinds that attached volumes are. A Xen disk may be called as a partition
 /// is (`xvda1`); such a one is not a disk that we attached.
 fn is_disk_name(name: &str) -> bool {

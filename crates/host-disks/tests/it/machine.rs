@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use blockdevice_linux::Host;
+use host_disks::Host;
 use tempfile::TempDir;
 
 /// One GiB.

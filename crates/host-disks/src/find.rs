@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bake_core::VolumeId;
-use bake_engine::wait::{Pace, until};
-use bake_engine::{Class, Failure, StepError, StepResult};
-use tokio_util::sync::CancellationToken;
+use bake_engine::{Class, Failure, StepContext, StepError, StepResult};
+use tokio::time::Instant;
 
-use crate::{DeviceName, Host, SeenDisk, VendorData};
+use crate::{DeviceName, Host, SeenDisk};
+
+/// How often to look at first: a look is a few small files of the kernel's.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often to look when it takes long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is looked for.
 #[derive(Clone, Debug)]
@@ -40,8 +46,6 @@ pub struct Found {
 pub enum Evidence {
     /// Its serial is the volume's id.
     Serial,
-    /// Its controller says what name it was attached by.
-    VendorName,
     /// It is new, of the right size, and has the name that it was attached by, as Xen calls it.
     XenName,
 }
@@ -79,28 +83,28 @@ impl fmt::Display for Seen<'_> {
     }
 }
 
-/// Waits until an attached volume is there as a disk.
+/// Waits until an attached volume is there as a disk, for as long as `limit`.
 ///
 /// # Errors
 ///
 /// Fails when it is not there in time, with the disks that are, and when the kernel's lists cannot be read.
-pub async fn find(
-    host: &Host,
-    vendor: &dyn VendorData,
-    sought: &Sought,
-    pace: Pace,
-    cancel: &CancellationToken,
-) -> StepResult<Found> {
-    let what = format!("the disk of `{}`, attached as `{}`", sought.volume, sought.name);
-    let probe = || async {
+pub async fn find(cx: &StepContext, host: &Host, sought: &Sought, limit: Duration) -> StepResult<Found> {
+    let (deadline, mut pause) = (Instant::now() + limit, FIRST_PAUSE);
+    loop {
         let disks = host.disks().map_err(|error| StepError::wrap(Class::Permanent, error))?;
-        Ok(Some(look(disks, vendor, sought)?))
-    };
-    let found = until(&what, pace, cancel, probe).await;
-    found.map_err(|error| match error.class() {
-        Class::Transient => error.hint("`lsblk -o NAME,SIZE,SERIAL` shows the disks of this machine"),
-        _ => error,
-    })
+        let missing = match look(disks, sought) {
+            Ok(found) => return Ok(found),
+            Err(missing) => missing,
+        };
+        if Instant::now() >= deadline {
+            let what = format!("the disk of `{}`, attached as `{}`", sought.volume, sought.name);
+            return Err(StepError::wrap(Class::Transient, missing)
+                .context(format!("waited {limit:?} for {what}"))
+                .hint("`lsblk -o NAME,SIZE,SERIAL` shows the disks of this machine"));
+        }
+        cx.pause(pause).await?;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 /// Looks once among the disks that there are. Their order says nothing.
@@ -108,9 +112,9 @@ pub async fn find(
 /// # Errors
 ///
 /// Fails when none is it, when it is not ready, or when several might be it.
-pub fn look(disks: Vec<SeenDisk>, vendor: &dyn VendorData, sought: &Sought) -> Result<Found, NotFound> {
-    let best = [Evidence::Serial, Evidence::VendorName, Evidence::XenName].into_iter().find_map(|evidence| {
-        let fitting: Vec<_> = disks.iter().filter(|disk| evidence.fits(disk, vendor, sought)).collect();
+pub fn look(disks: Vec<SeenDisk>, sought: &Sought) -> Result<Found, NotFound> {
+    let best = [Evidence::Serial, Evidence::XenName].into_iter().find_map(|evidence| {
+        let fitting: Vec<_> = disks.iter().filter(|disk| evidence.fits(disk, sought)).collect();
         (!fitting.is_empty()).then_some((evidence, fitting))
     });
     let outcome = match best {
@@ -139,17 +143,13 @@ fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
 
 impl Evidence {
     /// Tells whether a disk is what this kind of evidence points at.
-    fn fits(self, disk: &SeenDisk, vendor: &dyn VendorData, sought: &Sought) -> bool {
-        let volume = disk.serial.as_deref().and_then(volume_of_serial);
-        let new = !sought.before.contains(&disk.name);
+    fn fits(self, disk: &SeenDisk, sought: &Sought) -> bool {
         match self {
-            Self::Serial => volume.is_some() && volume == volume_of_serial(sought.volume.as_str()),
-            // A disk that says which volume it is, is not another one, however it was attached.
-            Self::VendorName => {
-                let named = || Some(sought.name.is_slot_of(&vendor.requested_name(disk.node.as_deref()?)?));
-                disk.is_nvme() && volume.is_none() && new && named().unwrap_or(false)
+            Self::Serial => {
+                let volume = disk.serial.as_deref().and_then(volume_of_serial);
+                volume.is_some() && volume == volume_of_serial(sought.volume.as_str())
             }
-            Self::XenName => new && sought.name.xen_names().contains(&disk.name),
+            Self::XenName => !sought.before.contains(&disk.name) && sought.name.xen_names().contains(&disk.name),
         }
     }
 }
