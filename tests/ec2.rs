@@ -1,8 +1,8 @@
-//! Bakes on EC2 without an instance: against the double, over a socket, with real bytes.
+//! Bakes on EC2, from anywhere and on an instance: against the double, over a socket, with real bytes.
 
 use std::process::Command;
 
-use aws_double::{Double, Image, SeedImage};
+use aws_double::{Double, Image, Kernel, Machine, SeedImage};
 use bake_testing::base::{DiskOptions, disk};
 use bake_testing::packages::standard;
 use bake_testing::{image, needs};
@@ -25,43 +25,66 @@ pub(crate) struct Cloud {
     pub(crate) double: Double,
     _runtime: Runtime,
     base: String,
+    on_an_instance: bool,
 }
 
 impl Cloud {
+    /// A cloud that is baked for from anywhere.
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// A cloud on one of whose instances `bake` runs, with the instance's own credentials and region.
+    pub(crate) fn on_an_instance(kernel: Kernel) -> Self {
+        Self::with(Some(kernel))
+    }
+
+    fn with(kernel: Option<Kernel>) -> Self {
         let house = House::empty(&standard());
         let runtime = Runtime::new().expect("a runtime");
         let builder = Double::builder().account(ACCOUNT, KEY).role(ROLE);
         let builder = REGIONS.iter().fold(builder, |builder, region| builder.region(region));
+        let machine = |kernel| Machine::new(ACCOUNT, HOME, house.path().join("machine")).kernel(kernel);
+        let builder = kernel.into_iter().fold(builder, |builder, kernel| builder.machine(machine(kernel)));
         let double = runtime.block_on(builder.start()).expect("a free port");
         let bytes = disk(&DiskOptions::default().size_mib(256));
         let snapshot = double.seed_snapshot(ACCOUNT, HOME, &bytes).expect("the disk can be read");
         let mut seed = SeedImage::new("debian-base", &snapshot);
         seed.tags.insert("base_ami_version".into(), "debian-base-1".into());
         let base = double.seed_image(ACCOUNT, HOME, seed).expect("the snapshot is there");
-        let cloud = Self { house, double, _runtime: runtime, base };
+        let cloud = Self { house, double, _runtime: runtime, base, on_an_instance: kernel.is_some() };
         cloud.environment("");
         cloud
     }
 
     /// Sets the environment, with more settings of the finalizers.
     pub(crate) fn environment(&self, finalizers: &str) {
-        let cache = self.house.path().join("cache");
+        let (cache, machine) = (self.house.path().join("cache"), self.house.path().join("machine"));
+        let (environment, region) = match self.on_an_instance {
+            true => ("ec2_apt_linux", String::new()),
+            false => ("ec2_apt_loop", format!("region: {HOME}, ")),
+        };
         self.house.rewrite(|usual| {
-            usual.replace("extends: local_apt_linux", "extends: ec2_apt_loop").replace(
+            usual.replace("extends: local_apt_linux", &format!("extends: {environment}")).replace(
                 "  plugins:\n",
                 &format!(
-                    "  plugins:\n    finalizer: {{ {finalizers} }}\n    cloud:\n      ec2: {{ region: {HOME}, base: debian-base, \
+                    "  plugins:\n    finalizer: {{ {finalizers} }}\n    cloud:\n      ec2: {{ {region}base: debian-base, \
                      pace: 10ms, patience: 100ms, roles: {{ \"{OTHER}\": \"{ROLE}\" }} }}\n"
                 ),
-            ) + &format!("cache_dir: {}\n", cache.display())
+            ) + &format!("cache_dir: {}\nhost_root: {}\n", cache.display(), machine.display())
         });
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.house.command(words);
-        command.env("AWS_ENDPOINT_URL", self.double.endpoint()).env("AWS_EC2_METADATA_DISABLED", "true");
-        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "secret");
+        command.env("AWS_ENDPOINT_URL", self.double.endpoint());
+        match self.on_an_instance {
+            true => command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", self.double.endpoint()),
+            false => command
+                .env("AWS_EC2_METADATA_DISABLED", "true")
+                .env("AWS_ACCESS_KEY_ID", KEY)
+                .env("AWS_SECRET_ACCESS_KEY", "secret"),
+        };
         command
     }
 
@@ -75,7 +98,7 @@ impl Cloud {
     }
 
     /// Downloads the root snapshot of an image and looks whether a package is in it.
-    fn has_package(&self, region: &str, image: &Image, package: &str) -> bool {
+    pub(crate) fn has_package(&self, region: &str, image: &Image, package: &str) -> bool {
         let to = self.house.path().join(format!("{}.raw", image.id));
         self.double.write_snapshot(region, &image.disks[0].snapshot, &to).expect("the snapshot is there");
         image::check(&to);

@@ -3,18 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use aws_double::{Fault, FaultKind};
+use aws_double::{Fault, FaultKind, Kernel};
 use bake_testing::needs;
 use serde_json::Value;
 
 use crate::ec2::{ACCOUNT, Cloud, FRIEND, HOME, THERE};
 use crate::house::Said;
 
-/// One copy, shared and tagged.
-fn cloud() -> Cloud {
+/// From anywhere, with one copy, shared and tagged.
+fn from_anywhere() -> Cloud {
     let cloud = Cloud::new();
     cloud.environment(&format!("distribute_images: {{ regions: [{THERE}], accounts: [\"{FRIEND}\"] }}"));
     cloud
+}
+
+/// On an instance, without copies.
+fn attached() -> Cloud {
+    Cloud::on_an_instance(Kernel::Nvme)
 }
 
 /// Images by name, how many there are in each region, and all snapshots but the base's.
@@ -36,6 +41,8 @@ fn assert_nothing_left(cloud: &Cloud, when: &str) {
     let disks = cloud.house.path().join("state/ec2/disks");
     let disks = std::fs::read_dir(disks).map(|disks| disks.count()).unwrap_or_default();
     assert_eq!(disks, 0, "{when}: a disk is left");
+    let volumes = cloud.double.volumes(ACCOUNT, HOME);
+    assert!(volumes.is_empty(), "{when}: {volumes:?}");
 }
 
 /// Takes the last run back, if anything of it is there.
@@ -50,8 +57,8 @@ fn result(cloud: &Cloud) -> Value {
     serde_json::from_slice(&text).expect("it is JSON")
 }
 
-/// Every operation that a bake asks for, and how often it may be refused for being asked too often.
-const OPERATIONS: [(&str, u32); 14] = [
+/// Every operation that a bake from anywhere asks for, and how often it may be refused for being asked too often.
+const FROM_ANYWHERE: [(&str, u32); 14] = [
     ("GetCallerIdentity", 5),
     ("DescribeImages", 5),
     ("ListSnapshotBlocks", 5),
@@ -66,6 +73,17 @@ const OPERATIONS: [(&str, u32); 14] = [
     ("CopyImage", 2),
     ("ModifyImageAttribute", 2),
     ("DescribeImageAttribute", 5),
+];
+
+/// The operations that only a bake on an instance asks for.
+const ATTACHED: [(&str, u32); 7] = [
+    ("DescribeInstances", 5),
+    ("CreateVolume", 2),
+    ("DescribeVolumes", 5),
+    ("AttachVolume", 2),
+    ("CreateSnapshot", 2),
+    ("DetachVolume", 5),
+    ("DeleteVolume", 5),
 ];
 
 /// Whether a bake has to go well in spite of it.
@@ -88,30 +106,33 @@ fn faults(operation: &str, throttled: u32) -> Vec<(Fault, Must)> {
         (on(FaultKind::NotFound), Must::EndTruthfully),
         (on(FaultKind::Expired), Must::EndTruthfully),
     ];
-    if ["RegisterImage", "CopyImage", "StartSnapshot"].contains(&operation) {
+    if ["RegisterImage", "CopyImage", "StartSnapshot", "CreateVolume", "CreateSnapshot"].contains(&operation) {
         faults.push((on(FaultKind::Fails("a disk of the service broke".into())), Must::Fail));
     }
     faults
 }
 
-/// One part of the matrix of operations and faults, in a house of its own so that the parts run side by side.
-fn matrix(part: usize, parts: usize) {
-    needs!(root(), loops(), fixtures());
-    let cloud = cloud();
-    let cases = OPERATIONS.iter().flat_map(|(operation, throttled)| faults(operation, *throttled));
+/// One part of the matrix of operations and faults, in a house of its own so that the parts run side by side. A bake that goes
+/// well makes so many `images`.
+fn matrix(cloud: &Cloud, operations: &[(&str, u32)], images_made: usize, [part, parts]: [usize; 2]) {
+    let cases = operations.iter().flat_map(|(operation, throttled)| faults(operation, *throttled));
     for (number, (fault, must)) in cases.enumerate().filter(|(number, _)| number % parts == part) {
         let when = format!("{fault:?}");
         // Each bake has to fetch the base anew.
         let _there_may_be_none = std::fs::remove_dir_all(cloud.house.path().join("cache"));
         cloud.double.fault(fault);
         let name = format!("case-{number}");
+        let begun = std::time::Instant::now();
         let said = cloud.run(&["--fresh", "--name", &name, "--result", "result.json", "hello-bake"]);
         cloud.double.no_faults();
-        let result = result(&cloud);
-        let (images, snapshots) = there(&cloud);
+        eprintln!("{:5.1} s, exit code {:?}: {when}", begun.elapsed().as_secs_f64(), said.code);
+        let result = result(cloud);
+        let (images, snapshots) = there(cloud);
         assert!(images.values().all(|count| *count == 1), "{when}: {images:?}");
         match said.code {
-            Some(0) => assert_eq!((images.len(), snapshots), (2, 2), "{when}: {}", said.stderr),
+            Some(0) => assert_eq!((images.len(), snapshots), (images_made, images_made), "{when}: {}", said.stderr),
+            // The images are there, and something else is left.
+            Some(11) => assert!(!result["left"].as_array().expect("a list").is_empty(), "{when}: {result}"),
             Some(code) => {
                 assert!(code >= 20, "{when}: exit code {code}\n{}", said.stderr);
                 tells_what_is_there(&said, &result, &images, snapshots, &when);
@@ -123,7 +144,7 @@ fn matrix(part: usize, parts: usize) {
             Must::Fail => assert_ne!(said.code, Some(0), "{when}"),
             Must::EndTruthfully => {}
         }
-        take_back(&cloud, result["run"].as_str().expect("a run"), &when);
+        take_back(cloud, result["run"].as_str().expect("a run"), &when);
     }
     cloud.house.assert_clean();
 }
@@ -140,32 +161,41 @@ fn tells_what_is_there(said: &Said, result: &Value, images: &BTreeMap<String, us
 
 #[test]
 fn the_api_fails_in_every_way_part_1() {
-    matrix(0, 3);
+    needs!(root(), loops(), fixtures());
+    matrix(&from_anywhere(), &FROM_ANYWHERE, 2, [0, 3]);
 }
 
 #[test]
 fn the_api_fails_in_every_way_part_2() {
-    matrix(1, 3);
+    needs!(root(), loops(), fixtures());
+    matrix(&from_anywhere(), &FROM_ANYWHERE, 2, [1, 3]);
 }
 
 #[test]
 fn the_api_fails_in_every_way_part_3() {
-    matrix(2, 3);
+    needs!(root(), loops(), fixtures());
+    matrix(&from_anywhere(), &FROM_ANYWHERE, 2, [2, 3]);
 }
 
-/// Every change that a bake on EC2 makes, and every point of it that a process can be killed at.
 #[test]
-fn a_bake_on_ec2_is_killed_at_every_point_of_every_change() {
+fn the_api_fails_in_every_way_for_an_attached_volume() {
     needs!(root(), loops(), fixtures());
-    let cloud = cloud();
+    matrix(&attached(), &ATTACHED, 1, [0, 1]);
+}
+
+/// Kills a bake at every point of every change that `which` tells, and goes on or takes it back. A bake that went on has made so
+/// many `images`.
+fn kills(cloud: &Cloud, which: impl Fn(&str) -> bool, images_made: usize) {
     let plan = cloud.run(&["plan", "hello-bake", "--format", "json"]);
     let plan: Value = serde_json::from_str(&plan.succeeds().stdout).unwrap();
-    let changes = plan["steps"].as_object().unwrap().iter().filter(|(_, step)| step["kind"] == "mutation");
+    let steps = plan["steps"].as_object().unwrap().iter();
+    let changes = steps.filter(|(path, step)| step["kind"] == "mutation" && which(path));
     let points = ["before_intent", "intent", "sent", "accepted", "settled", "done"];
-    let moments = changes.flat_map(|(path, _)| points.map(|point| format!("{path}:{point}")));
-    for (number, moment) in moments.enumerate() {
+    let moments: Vec<_> = changes.flat_map(|(path, _)| points.map(|point| format!("{path}:{point}"))).collect();
+    assert!(moments.len() >= points.len(), "the plan has no such change");
+    for (number, moment) in moments.iter().enumerate() {
         let mut bake = cloud.command(&["--name", "killed", "hello-bake"]);
-        let killed = Said::of(bake.env("BAKE_CRASH_AT", &moment).output().unwrap());
+        let killed = Said::of(bake.env("BAKE_CRASH_AT", moment).output().unwrap());
         assert_eq!(killed.code, None, "nothing passed `{moment}`: {}", killed.stderr);
         let runs = cloud.run(&["runs"]).stdout;
         let run = runs.lines().find(|line| line.contains(" unfinished ")).and_then(|line| line.split(' ').next());
@@ -173,11 +203,24 @@ fn a_bake_on_ec2_is_killed_at_every_point_of_every_change() {
         if number % 2 == 0 || moment.ends_with(":sent") {
             let said = cloud.run(&["resume", &run]);
             assert_eq!(said.code, Some(0), "{moment}: {}", said.stderr);
-            let (images, snapshots) = there(&cloud);
-            assert!(images.len() == 2 && images.values().all(|count| *count == 1), "{moment}: {images:?}");
-            assert_eq!(snapshots, 2, "{moment}");
+            let (images, snapshots) = there(cloud);
+            let once = images.values().all(|count| *count == 1);
+            assert!(images.len() == images_made && once, "{moment}: {images:?}");
+            assert_eq!(snapshots, images_made, "{moment}");
         }
-        take_back(&cloud, &run, &moment);
+        take_back(cloud, &run, moment);
     }
     cloud.house.assert_clean();
+}
+
+#[test]
+fn a_bake_from_anywhere_is_killed_at_every_point_of_every_change() {
+    needs!(root(), loops(), fixtures());
+    kills(&from_anywhere(), |_| true, 2);
+}
+
+#[test]
+fn a_bake_on_an_instance_is_killed_at_every_point_of_the_changes_around_its_volume() {
+    needs!(root(), loops(), fixtures());
+    kills(&attached(), |path| path.starts_with("volume/") || path == "snapshot", 1);
 }

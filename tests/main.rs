@@ -5,7 +5,11 @@ mod cancelled;
 #[cfg(feature = "ec2")]
 mod ec2;
 #[cfg(feature = "ec2")]
+mod ec2_attached;
+#[cfg(feature = "ec2")]
 mod ec2_faults;
+#[cfg(feature = "ec2")]
+mod ec2_snapshots;
 mod environments;
 mod failing;
 mod house;

@@ -9,6 +9,12 @@ pub struct Delays {
     pub image: Duration,
     /// How long a complete snapshot is `pending`.
     pub snapshot: Duration,
+    /// How long a new volume is `creating`.
+    pub volume: Duration,
+    /// How long a volume is `attaching`.
+    pub attach: Duration,
+    /// How long a volume is `detaching`, at least.
+    pub detach: Duration,
     /// How long a copy is `pending`.
     pub copy: Duration,
     /// How long a new id is unknown to calls that name it.

@@ -17,7 +17,7 @@ use crate::answer::{Answer, Answered, Refusal};
 use crate::blocks::{BLOCK, Blocks};
 use crate::params::Params;
 use crate::server::{Call, Shared};
-use crate::world::{Snapshot, Stage, Tags, World};
+use crate::world::{NO_VOLUME, Snapshot, Stage, Tags, World};
 
 /// Seconds for which a block's token is good.
 const TOKEN_LIFE: f64 = 585_000.0;
@@ -162,6 +162,7 @@ fn start(world: &mut World, call: &Call) -> Answered {
     let snapshot = Snapshot {
         id: world.id("snap"),
         owner: call.account.clone(),
+        volume: NO_VOLUME.into(),
         size: start.size,
         description: start.description,
         tags: start.tags,

@@ -1,4 +1,5 @@
-//! A double of AWS for tests: EC2 images, snapshots and tags, the EBS direct API, STS and parameters, over a socket.
+//! A double of AWS for tests: EC2 images, snapshots, volumes and tags, the EBS direct API, instance metadata, STS and parameters,
+//! over a socket.
 //!
 //! Start with [`Double`]. It is stricter than AWS: a parameter that it does not know is refused, and so is every request that
 //! AWS's documentation forbids, with AWS's own codes. States are `pending` first, ids are as AWS makes them, and bytes are
@@ -6,7 +7,9 @@
 //! every request is written down ([`Double::requests`]).
 //!
 //! One port serves all services, as the credential scope of a request's signature tells which it means; the access key tells
-//! the account. Signatures are not checked.
+//! the account. Signatures are not checked. Instance metadata is what is asked for without any.
+//!
+//! A [`Machine`] is an instance, whose attached volumes are real block devices of this machine; that needs root.
 
 mod answer;
 mod blocks;
@@ -14,6 +17,8 @@ mod clock;
 mod ebs;
 mod ec2;
 mod fault;
+mod machine;
+mod metadata;
 mod params;
 mod server;
 mod services;
@@ -22,5 +27,6 @@ mod world;
 
 pub use clock::Delays;
 pub use fault::{Fault, FaultKind};
+pub use machine::{Kernel, Machine};
 pub use server::{Double, DoubleBuilder, Request};
-pub use world::{Image, SeedImage, Snapshot};
+pub use world::{Attachment, Image, SeedImage, Snapshot, Volume};

@@ -19,10 +19,11 @@ use crate::answer::{Answer, Answered, Protocol, Refusal, write};
 use crate::blocks::BLOCK;
 use crate::clock::Delays;
 use crate::fault::{Fault, FaultKind, due};
+use crate::machine::Machine;
 use crate::params::Params;
 use crate::signature::Scope;
-use crate::world::{Image, SeedImage, Snapshot, World};
-use crate::{ebs, ec2, services};
+use crate::world::{Image, SeedImage, Snapshot, Volume, World};
+use crate::{ebs, ec2, metadata, services};
 
 /// A running double. It ends when it is dropped.
 pub struct Double {
@@ -93,6 +94,13 @@ impl DoubleBuilder {
         self
     }
 
+    /// Adds an instance, on which a bake may run.
+    #[must_use]
+    pub fn machine(mut self, machine: Machine) -> Self {
+        self.world.machines.push(machine);
+        self
+    }
+
     /// Begins to answer, on a port of this machine that is free.
     ///
     /// # Errors
@@ -108,6 +116,9 @@ impl DoubleBuilder {
     ///
     /// If it is taken.
     pub async fn start_at(self, address: SocketAddr) -> io::Result<Double> {
+        for machine in &self.world.machines {
+            machine.boot()?;
+        }
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let shared =
@@ -187,6 +198,14 @@ impl Double {
         space.iter().flat_map(|space| space.snapshots.values()).filter(ours).cloned().collect()
     }
 
+    /// Lists the volumes of an account in a region.
+    pub fn volumes(&self, account: &str, region: &str) -> Vec<Volume> {
+        let world = self.shared.world();
+        let space = world.regions.get(region);
+        let ours = |volume: &&Volume| volume.owner == account;
+        space.iter().flat_map(|space| space.volumes.values()).filter(ours).cloned().collect()
+    }
+
     /// Writes the bytes of a snapshot to a file.
     ///
     /// # Errors
@@ -261,12 +280,16 @@ async fn handle(shared: &Arc<Shared>, request: hyper::Request<Incoming>) -> io::
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let request_id = format!("{:08x}-aaaa-bbbb-cccc-dddddddddddd", shared.requests().len());
-    let Some(scope) = Scope::of(&parts.headers) else {
+    let metadata = || metadata::is_for_us(parts.uri.path()).then(Scope::of_metadata);
+    let Some(scope) = Scope::of(&parts.headers).or_else(metadata) else {
         let refusal = Refusal::new("MissingAuthenticationToken", "The request is not signed").status(403);
         return Ok(write(Protocol::Ec2, "", &request_id, Err(refusal)));
     };
     let (protocol, operation, params) = services::understand(&scope.service, &parts, &body);
-    let account = shared.world().keys.get(&scope.access_key).cloned();
+    let account = match scope.service.as_str() {
+        Scope::METADATA => Some(String::new()),
+        _ => shared.world().keys.get(&scope.access_key).cloned(),
+    };
     let mut call = Call {
         account: account.clone().unwrap_or_default(),
         region: scope.region.clone(),
@@ -324,6 +347,7 @@ async fn dispatch(shared: &Arc<Shared>, service: &str, call: Call) -> Answered {
         "ebs" => ebs::answer(shared, call).await,
         "sts" => services::sts(&mut shared.world(), call),
         "ssm" => services::ssm(&shared.world(), &call),
+        Scope::METADATA => metadata::answer(&mut shared.world(), &call),
         other => Err(Refusal::new("UnknownService", format!("This double does not have the service {other}"))),
     }
 }

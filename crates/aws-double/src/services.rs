@@ -9,6 +9,7 @@ use crate::ebs;
 use crate::fault::FaultKind;
 use crate::params::Params;
 use crate::server::Call;
+use crate::signature::Scope;
 use crate::world::World;
 
 /// Finds out what is asked for: how the service writes, the operation and its parameters.
@@ -17,6 +18,10 @@ pub(crate) fn understand(service: &str, parts: &request::Parts, body: &[u8]) -> 
         "ebs" => {
             let (operation, params) = ebs::understand(parts);
             (Protocol::Rest, operation, params)
+        }
+        Scope::METADATA => {
+            let path = parts.uri.path().trim_start_matches("/latest/").trim_end_matches('/');
+            (Protocol::Rest, path.to_owned(), Params::default())
         }
         "ssm" | "kms" => {
             let target = parts.headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -60,6 +65,9 @@ pub(crate) fn refusal(protocol: Protocol, operation: &str, kind: &FaultKind) -> 
         }
         FaultKind::NotFound if operation.contains("Snapshot") => {
             Refusal::new("InvalidSnapshot.NotFound", "The snapshot does not exist.")
+        }
+        FaultKind::NotFound if operation.contains("Volume") => {
+            Refusal::new("InvalidVolume.NotFound", "The volume does not exist.")
         }
         FaultKind::NotFound => Refusal::new("InvalidAMIID.NotFound", "The image id does not exist"),
         FaultKind::Denied if ec2 => {

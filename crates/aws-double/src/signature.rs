@@ -11,6 +11,14 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// What the instance metadata service is called here.
+    pub(crate) const METADATA: &str = "imds";
+
+    /// The scope of what is asked without a signature: of the machine itself.
+    pub(crate) fn of_metadata() -> Self {
+        Self { access_key: String::new(), region: String::new(), service: Self::METADATA.into() }
+    }
+
     /// Reads the scope; `None` if the request is not signed as AWS's clients sign.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get("authorization")?.to_str().ok()?;

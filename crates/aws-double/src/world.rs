@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +12,10 @@ use sha2::{Digest as _, Sha256};
 use crate::answer::Refusal;
 use crate::blocks::{BLOCK, Blocks};
 use crate::clock::Delays;
+use crate::machine::{Machine, Shown};
+
+/// The volume of snapshots that were taken of none.
+pub(crate) const NO_VOLUME: &str = "vol-ffffffff";
 
 /// Tags of a resource.
 pub(crate) type Tags = BTreeMap<String, String>;
@@ -27,6 +31,7 @@ pub(crate) struct World {
     pub(crate) parameters: BTreeMap<(String, String), String>,
     pub(crate) regions: BTreeMap<String, Space>,
     pub(crate) delays: Delays,
+    pub(crate) machines: Vec<Machine>,
     made: u64,
 }
 
@@ -35,6 +40,7 @@ pub(crate) struct World {
 pub(crate) struct Space {
     pub(crate) images: BTreeMap<String, Image>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
+    pub(crate) volumes: BTreeMap<String, Volume>,
 }
 
 /// An AMI.
@@ -112,6 +118,8 @@ pub struct Snapshot {
     pub id: String,
     /// Whose it is.
     pub owner: String,
+    /// The volume that it was taken of; `vol-ffffffff` if it was uploaded or copied.
+    pub volume: String,
     /// The size of its volume in GiB.
     pub size: u32,
     /// For people.
@@ -132,6 +140,53 @@ pub struct Snapshot {
     pub(crate) token: Option<(String, String)>,
     /// What fails it when it is complete: a fault.
     pub(crate) doomed: Option<String>,
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub owner: String,
+    /// Where it is: `us-east-1a`.
+    pub zone: String,
+    /// Its size in GiB.
+    pub size: u32,
+    /// Its type.
+    pub kind: String,
+    /// The snapshot that it began with.
+    pub snapshot: Option<String>,
+    /// Whether its bytes are encrypted.
+    pub encrypted: bool,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Where it is attached.
+    pub attachment: Option<Attachment>,
+    pub(crate) created: Timestamp,
+    pub(crate) ready: Instant,
+    pub(crate) visible: Instant,
+    pub(crate) failed: bool,
+    pub(crate) token: Option<(String, String)>,
+    /// The bytes that it began with.
+    pub(crate) origin: Option<Arc<Blocks>>,
+    /// Its bytes, once a machine had it.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// A volume as a disk of a machine.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// The machine.
+    pub machine: String,
+    /// The device name that was asked for.
+    pub device: String,
+    /// When it is attached; never, if it hangs.
+    pub(crate) ready: Option<Instant>,
+    /// When it may be gone, if somebody asked for that.
+    pub(crate) detached: Option<Instant>,
+    /// The disk that the machine has.
+    pub(crate) shown: Option<Arc<Shown>>,
 }
 
 /// How far a snapshot is.
@@ -189,6 +244,29 @@ impl Image {
     }
 }
 
+impl Volume {
+    /// Returns the state that calls show.
+    pub fn state(&self) -> &'static str {
+        match self {
+            Self { failed: true, .. } => "error",
+            Self { ready, .. } if Instant::now() < *ready => "creating",
+            Self { attachment: Some(_), .. } => "in-use",
+            _ => "available",
+        }
+    }
+}
+
+impl Attachment {
+    /// Returns the state that calls show.
+    pub fn state(&self) -> &'static str {
+        match (self.detached, self.ready) {
+            (Some(_), _) => "detaching",
+            (None, Some(ready)) if ready <= Instant::now() => "attached",
+            _ => "attaching",
+        }
+    }
+}
+
 impl Snapshot {
     /// Returns the state that calls show, and why it failed.
     pub fn state(&self) -> (&'static str, Option<String>) {
@@ -241,6 +319,7 @@ impl World {
         let snapshot = Snapshot {
             id: id.clone(),
             owner: owner.into(),
+            volume: NO_VOLUME.into(),
             size: u32::try_from(length.div_ceil(1 << 30)).expect("a disk of a test is small"),
             description: None,
             tags: Tags::new(),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+#[cfg(feature = "ec2")]
+use crate::commands::snapshot;
 use crate::commands::{base, env, gc, graph, image, plan, plugins, resume, run, runs};
 
 /// Turn a base image and packages into images
@@ -31,6 +33,9 @@ pub(crate) enum Command {
     Base(base::BaseCommand),
     #[command(subcommand)]
     Image(image::ImageCommand),
+    #[cfg(feature = "ec2")]
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     #[command(subcommand)]
     Env(env::EnvCommand),
     Runs(runs::RunsArgs),

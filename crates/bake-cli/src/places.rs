@@ -65,7 +65,7 @@ impl Places {
     #[cfg(feature = "ec2")]
     pub(crate) fn ec2(&self) -> cloud_ec2::Folders {
         let (disks, cache) = (self.state.join("ec2/disks"), self.cache.join("ec2"));
-        cloud_ec2::Folders { disks, cache, host: self.host() }
+        cloud_ec2::Folders { disks, cache, uploads: self.state.join("ec2/uploads"), host: self.host() }
     }
 
     /// Returns where the kernel of the machine that bakes shows its disks.

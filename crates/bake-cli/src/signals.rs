@@ -7,6 +7,11 @@ use crate::terminal::tell;
 
 /// Raises the level of `cancel` with every interrupt, termination or hang-up, for as long as the program runs.
 pub(crate) fn watch(cancel: &Cancel) -> std::io::Result<()> {
+    watch_for(cancel, "stopping: what was made is taken back; once more stops that too\n")
+}
+
+/// The same, with what the first signal is answered with.
+pub(crate) fn watch_for(cancel: &Cancel, stopping: &'static str) -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -14,7 +19,7 @@ pub(crate) fn watch(cancel: &Cancel) -> std::io::Result<()> {
     tokio::spawn(async move {
         while next(&mut interrupt, &mut terminate, &mut hang_up).await.is_some() {
             match cancel.raise() {
-                1 => tell("stopping: what was made is taken back; once more stops that too\n"),
+                1 => tell(stopping),
                 2 => tell("leaving things as they are; `bake runs` tells what there is\n"),
                 // The user asked three times; guards would only delay it, and the kernel frees what the bake holds.
                 _ => leave_at_once(),

@@ -17,7 +17,9 @@ pub(crate) fn start_logging(global: &Global) {
         (false, _) => LevelFilter::TRACE,
     };
     let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    // What the crates of AWS warn of either ends in an error of ours, or did not matter.
+    let of_aws = if global.verbose == 0 { LevelFilter::ERROR } else { level };
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level).with_target("aws_", of_aws));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours(global)).without_time();
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }

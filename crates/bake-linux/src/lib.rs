@@ -47,6 +47,7 @@ pub use filesystem::{Check, Filesystem, FilesystemKind, Space};
 pub use holders::{Holder, HolderScope, Holding};
 pub use host_command::{HostCommand, HostError, HostOutput};
 pub use layout::{Candidate, LayoutError, PartitionChoice, Purpose, RootPartition, find_root};
+pub use loop_device::LoopDevice;
 pub use open::OpenOptions;
 pub use preflight::{HostReport, PreflightError, preflight};
 pub use root::{EntryKind, Root, RootEntry};

@@ -21,14 +21,18 @@ const DETACH_LIMIT: Duration = Duration::from_secs(2);
 
 /// A part of a disk as a block device. The kernel unbinds it after the last close, so it cannot outlive its holders.
 #[derive(Debug)]
-pub(crate) struct LoopDevice {
+pub struct LoopDevice {
     file: File,
     number: u32,
 }
 
 impl LoopDevice {
-    /// Binds a part of a disk to a free device.
-    pub(crate) fn attach(disk: BorrowedFd<'_>, offset: u64, size: u64) -> Result<LoopDevice, SystemError> {
+    /// Binds a part of a disk to a free device: `size` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// Fails when there is no free loop device, or when the kernel does not take the disk.
+    pub fn attach(disk: BorrowedFd<'_>, offset: u64, size: u64) -> Result<LoopDevice, SystemError> {
         let control = File::open("/dev/loop-control").attempt("open `/dev/loop-control`")?;
         for _ in 0..ATTACH_TRIES {
             let number = kernel::free_loop_number(control.as_fd()).attempt("find a free loop device")?;
@@ -56,7 +60,8 @@ impl LoopDevice {
         Err(Errno::EBUSY).attempt("find a free loop device")
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    /// Returns its node.
+    pub fn path(&self) -> PathBuf {
         format!("/dev/loop{}", self.number).into()
     }
 

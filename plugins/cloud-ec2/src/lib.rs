@@ -12,5 +12,8 @@ mod aws;
 mod settings;
 
 #[cfg(feature = "aws")]
-pub use aws::{Address, Ec2Cloud, Folders, Keys, Made, MadeAttachment, MadeDisk, build, register};
+pub use aws::{
+    Address, Ec2Cloud, Folders, Keys, Made, MadeAttachment, MadeDisk, SnapshotTransfers, UploadSnapshot,
+    UploadedSnapshot, build, register,
+};
 pub use settings::{Ec2Settings, INFO, Way};

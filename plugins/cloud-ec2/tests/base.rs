@@ -1,5 +1,6 @@
 //! Which AMI a bake starts from: never a guess, and never a stranger's.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_double::{Double, SeedImage};
@@ -107,7 +108,12 @@ async fn an_ami_that_is_not_ready_or_gone_is_refused() {
 #[tokio::test]
 async fn credentials_that_nobody_knows_are_an_error_with_a_hint() {
     let shop = Shop::new().await;
-    let folders = Folders { disks: shop.folder.path().into(), cache: shop.folder.path().into(), host: Host::default() };
+    let folders = Folders {
+        disks: shop.folder.path().into(),
+        cache: shop.folder.path().into(),
+        uploads: PathBuf::new(),
+        host: Host::default(),
+    };
     let settings = Ec2Settings {
         region: Some(Region::new(HERE)),
         endpoint: Some(shop.double.endpoint()),

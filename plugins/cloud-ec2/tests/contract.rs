@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ impl CloudWorld for Account {
         let folders = Folders {
             disks: self.folder.path().join("disks"),
             cache: self.folder.path().join("cache"),
+            uploads: PathBuf::new(),
             host: Host::default(),
         };
         let keys = Keys { access: KEY.into(), secret: "secret".into(), metadata: None };

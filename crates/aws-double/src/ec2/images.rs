@@ -11,7 +11,7 @@ use crate::answer::{Answer, Answered, Refusal, Xml};
 use crate::blocks::Blocks;
 use crate::params::Params;
 use crate::server::Call;
-use crate::world::{Disk, Image, Snapshot, Stage, World};
+use crate::world::{Disk, Image, NO_VOLUME, Snapshot, Stage, World};
 
 /// Largest sizes in GiB, by type.
 const SIZES: [(&str, u32); 7] = [
@@ -331,6 +331,7 @@ pub(super) fn copy(world: &mut World, mut call: Call) -> Answered {
             blocks: Arc::new(blocks),
             token: None,
             doomed: None,
+            volume: NO_VOLUME.into(),
             size: bytes.size,
         });
     }

@@ -3,8 +3,10 @@
 mod attributes;
 mod filter;
 mod images;
+mod instances;
 mod snapshots;
 mod tags;
+mod volumes;
 
 use crate::answer::{Answer, Answered, Refusal, Xml};
 use crate::params::Params;
@@ -18,6 +20,7 @@ pub(crate) fn answer(world: &mut World, mut call: Call) -> Answered {
         return Err(Refusal::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set."));
     }
     world.space(&call.region)?;
+    volumes::let_go(world);
     match call.operation.as_str() {
         "DescribeImages" => images::describe(world, call),
         "RegisterImage" => images::register(world, call),
@@ -36,6 +39,14 @@ pub(crate) fn answer(world: &mut World, mut call: Call) -> Answered {
         }
         "DescribeSnapshots" => snapshots::describe(world, call),
         "DeleteSnapshot" => snapshots::delete(world, call),
+        "CreateVolume" => volumes::create(world, call),
+        "DescribeVolumes" => volumes::describe(world, call),
+        "AttachVolume" => volumes::attach(world, call),
+        "DetachVolume" => volumes::detach(world, call),
+        "DeleteVolume" => volumes::delete(world, call),
+        "CreateSnapshot" => volumes::snapshot(world, call),
+        "DescribeInstances" => instances::describe(world, call),
+        "DescribeAvailabilityZones" => instances::zones(call),
         "CreateTags" => tags::create(world, call),
         "DescribeTags" => tags::describe(world, call),
         "DescribeRegions" => {

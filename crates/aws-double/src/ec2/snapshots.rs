@@ -40,17 +40,18 @@ fn field(snapshot: &Snapshot, name: &str) -> Option<Vec<String>> {
     Some(match name {
         "snapshot-id" => vec![snapshot.id.clone()],
         "status" => vec![snapshot.state().0.to_owned()],
+        "volume-id" => vec![snapshot.volume.clone()],
         "description" => snapshot.description.iter().cloned().collect(),
         "tag-key" => snapshot.tags.keys().cloned().collect(),
         name => snapshot.tags.get(name.strip_prefix("tag:")?).iter().map(|value| (*value).clone()).collect(),
     })
 }
 
-fn xml(snapshot: &Snapshot) -> Xml {
+pub(super) fn xml(snapshot: &Snapshot) -> Xml {
     let (state, reason) = snapshot.state();
     Xml::new()
         .text("snapshotId", &snapshot.id)
-        .text("volumeId", "vol-ffffffff")
+        .text("volumeId", &snapshot.volume)
         .text("status", state)
         .maybe("statusMessage", reason)
         .text("startTime", snapshot.created)

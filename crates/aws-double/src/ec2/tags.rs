@@ -59,6 +59,12 @@ pub(super) fn create(world: &mut World, mut call: Call) -> Answered {
                 .filter(|snapshot| snapshot.owner == call.account && snapshot.visible <= visible)
                 .map(|snapshot| &mut snapshot.tags)
                 .ok_or("InvalidSnapshot.NotFound"),
+            Some("vol") => space
+                .volumes
+                .get_mut(id)
+                .filter(|volume| volume.owner == call.account && volume.visible <= visible)
+                .map(|volume| &mut volume.tags)
+                .ok_or("InvalidVolume.NotFound"),
             _ => Err("InvalidID"),
         };
         let there = there.map_err(|code| Refusal::new(code, format!("The resource '{id}' does not exist")))?;
@@ -77,8 +83,10 @@ pub(super) fn describe(world: &mut World, mut call: Call) -> Answered {
     let images = images.map(|image| (&image.id, "image", &image.tags));
     let snapshots = space.snapshots.values().filter(|snapshot| snapshot.owner == call.account);
     let snapshots = snapshots.map(|snapshot| (&snapshot.id, "snapshot", &snapshot.tags));
+    let volumes = space.volumes.values().filter(|volume| volume.owner == call.account);
+    let volumes = volumes.map(|volume| (&volume.id, "volume", &volume.tags));
     let mut found = Vec::new();
-    for (id, kind, tags) in images.chain(snapshots) {
+    for (id, kind, tags) in images.chain(snapshots).chain(volumes) {
         for (key, value) in tags {
             let field = |name: &str| match name {
                 "resource-id" => Some(vec![id.clone()]),

@@ -10,6 +10,8 @@ pub(crate) mod plugins;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
+#[cfg(feature = "ec2")]
+pub(crate) mod snapshot;
 
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
@@ -33,6 +35,8 @@ pub(crate) async fn run(cli: Cli) -> Exit {
         Command::Cancel(arguments) => runs::cancel(&global, arguments).map(done),
         Command::Gc(arguments) => gc::run(&global, arguments).await,
         Command::Teardown(arguments) => runs::teardown(&global, arguments).await,
+        #[cfg(feature = "ec2")]
+        Command::Snapshot(command) => snapshot::run(&global, command).await,
         Command::Plugins(arguments) => plugins::run(arguments).map(done),
     };
     result.unwrap_or_else(|error| failure::print(&error, Exit::Failed))

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +20,9 @@ use crate::mutation::{AnyMutation, Keep, Mutations, Op, Undone};
 
 /// The wait between two rounds grows up to this many times the first one.
 const SLOWEST_PACE: u32 = 32;
+
+/// How much shorter the wait for what is in use is when something else could not be taken back.
+const SHORTER_BEHIND_WHAT_IS_LEFT: u32 = 10;
 
 /// What to take back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +121,7 @@ impl Undoing<'_> {
                 pace = self.options.undo_pace;
                 continue;
             }
-            let stalled = last_progress.elapsed() >= self.options.stall_limit;
+            let stalled = last_progress.elapsed() >= self.stall_limit();
             if self.queue.is_empty() || stalled || !self.wait(pace).await {
                 break;
             }
@@ -127,6 +131,14 @@ impl Undoing<'_> {
         for (resource, reason) in rest {
             let reason = if self.abandoned() { "undoing was stopped".to_owned() } else { reason };
             self.leave(resource, reason);
+        }
+    }
+
+    /// How long to wait while nothing moves. Once something is left for good, it may be what uses the rest.
+    fn stall_limit(&self) -> Duration {
+        match self.left.is_empty() {
+            true => self.options.stall_limit,
+            false => self.options.stall_limit / SHORTER_BEHIND_WHAT_IS_LEFT,
         }
     }
 

@@ -201,7 +201,7 @@ impl Mutation for Attachments {
     /// Asks for it to be detached, and says that it is in use until it is: the kernel lets go when the last user closes it.
     async fn undo(&self, op: &Op, made: &MadeAttachment) -> StepResult<Undone> {
         let place = self.ec2.place_of(&made.address).await?;
-        let Some(volume) = volumes::read(&place, &made.volume).await? else { return Ok(Undone::Gone) };
+        let Some(volume) = volumes::read(&place, &made.volume).await? else { return Ok(self.ec2.absent(op)) };
         let there = volume.attachments.iter().flatten().find(|one| one.instance_id.as_ref() == Some(&made.instance));
         match there.and_then(|there| there.state.as_ref()) {
             None | Some(VolumeAttachmentState::Detached) => return Ok(Undone::Gone),
@@ -211,9 +211,8 @@ impl Mutation for Attachments {
         let call = || place.ec2().detach_volume().volume_id(&made.volume).instance_id(&made.instance).send();
         match place.calls().repeatable("DetachVolume", call).await {
             Ok(_) => Ok(Undone::InUse),
-            Err(error) if error.is_absent() => Ok(Undone::Gone),
-            // It is being detached already.
-            Err(error) if error.is_in_use() || error.code() == Some("IncorrectState") => Ok(Undone::InUse),
+            // It was there just now, or is being detached already: the next look tells.
+            Err(error) if error.is_absent() || error.is_in_use() => Ok(Undone::InUse),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,7 +4,7 @@
 //! FOLDER/REGION/snap-…/{disk.raw, digests, fetching.lock}
 //! ```
 //!
-//! A snapshot never changes, so what was fetched and checked is good for ever. While it is fetched, the file is `disk.part`, and
+//! Of snapshots that were uploaded from here only the digests are there. A snapshot never changes, so what was fetched and checked is good for ever. While it is fetched, the file is `disk.part`, and
 //! `journal` says which blocks are in it; whoever comes later goes on with these. The folder can be removed at any time that no
 //! bake runs.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bake_core::SnapshotId;
 use bake_engine::{Class, StepContext, StepError, StepResult};
-use ebs_transfer::{DigestIndex, Download, Patience, TransferError, Upload, download, upload};
+use ebs_transfer::{DigestIndex, Download, Patience, TransferError, Upload, Uploaded, download, upload};
 
 use crate::aws::blocks::Blocks;
 use crate::aws::connection::Place;
@@ -26,6 +26,9 @@ use crate::aws::snapshots;
 /// How often to look whether another bake has fetched it.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// The file of a snapshot's digests.
+const DIGESTS: &str = "digests";
+
 /// The cache's folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(PathBuf);
@@ -33,8 +36,6 @@ pub(crate) struct Cache(PathBuf);
 /// A snapshot that is there.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
-    /// Which one.
-    pub(crate) snapshot: SnapshotId,
     /// Its bytes; nobody writes to them.
     pub(crate) disk: PathBuf,
     /// The digests of its blocks.
@@ -48,9 +49,8 @@ impl Cache {
 
     /// Fetches a snapshot, unless that was done before. Of several bakes that want the same one fetches it, and the others wait.
     pub(crate) async fn fetch(&self, cx: &StepContext, place: &Place, snapshot: &SnapshotId) -> StepResult<Cached> {
-        let folder = self.0.join(place.region().as_str()).join(snapshot.as_str());
-        let cached =
-            Cached { snapshot: snapshot.clone(), disk: folder.join("disk.raw"), digests: folder.join("digests") };
+        let folder = self.folder(place, snapshot.as_str());
+        let cached = Cached { disk: folder.join("disk.raw"), digests: folder.join(DIGESTS) };
         if cached.disk.exists() {
             return Ok(cached);
         }
@@ -105,27 +105,65 @@ async fn lock(cx: &StepContext, path: &Path) -> StepResult<File> {
     Ok(file)
 }
 
-impl Cached {
-    fn digests(&self) -> StepResult<DigestIndex> {
-        DigestIndex::read(&self.digests).map_err(|error| {
-            let folder = self.digests.parent().unwrap_or(&self.digests).display().to_string();
-            StepError::wrap(Class::Permanent, error).hint(format!("remove `{folder}`: it is fetched again"))
+fn read_digests(path: &Path) -> StepResult<DigestIndex> {
+    DigestIndex::read(path).map_err(|error| {
+        let folder = path.parent().unwrap_or(path).display().to_string();
+        StepError::wrap(Class::Permanent, error).hint(format!("remove `{folder}`: it is fetched again"))
+    })
+}
+
+impl Cache {
+    fn folder(&self, place: &Place, snapshot: &str) -> PathBuf {
+        self.0.join(place.region().as_str()).join(snapshot)
+    }
+
+    /// Returns the digests of a snapshot: those of an upload from here, or of what is fetched now.
+    pub(crate) async fn digests(
+        &self,
+        cx: &StepContext,
+        place: &Place,
+        snapshot: &SnapshotId,
+    ) -> StepResult<DigestIndex> {
+        let known = self.folder(place, snapshot.as_str()).join(DIGESTS);
+        if !known.exists() {
+            self.fetch(cx, place, snapshot).await?;
+        }
+        blocking(move || read_digests(&known)).await
+    }
+
+    /// Keeps the digests of a snapshot that was uploaded from here, for a later upload on top of it.
+    pub(crate) async fn keep_digests(&self, place: &Place, snapshot: &str, digests: DigestIndex) -> StepResult<()> {
+        let folder = self.folder(place, snapshot);
+        blocking(move || {
+            make_private(&folder).map_err(|error| local(error, &folder))?;
+            digests.write(&folder.join(DIGESTS)).map_err(|error| StepError::wrap(Class::Transient, error))
         })
+        .await
     }
 }
 
+/// What is uploaded into a snapshot that was begun.
+pub(crate) struct Sending<'a> {
+    /// The snapshot.
+    pub(crate) snapshot: &'a str,
+    /// The disk.
+    pub(crate) disk: PathBuf,
+    /// The snapshot that it was begun on top of, with its digests.
+    pub(crate) parent: Option<(String, DigestIndex)>,
+    /// Where to note what is done.
+    pub(crate) journal: PathBuf,
+}
+
 impl Ec2 {
-    /// Uploads a disk into a snapshot that was begun on top of its base.
+    /// Uploads a disk into a snapshot that was begun.
     pub(crate) async fn upload(
         &self,
         cx: &StepContext,
         place: &Place,
-        snapshot: &str,
-        disk: &Path,
-        base: &Cached,
-    ) -> StepResult<()> {
-        let base_digests = base.clone();
-        let digests = blocking(move || base_digests.digests()).await?;
+        sending: Sending<'_>,
+        progress: impl Fn(u64, u64),
+    ) -> StepResult<Uploaded> {
+        let Sending { snapshot, disk, parent, journal } = sending;
         // At first the service may not know it everywhere; how long that is so, it tells itself.
         let begun = snapshots::read(place, snapshot).await?.and_then(|snapshot| snapshot.start_time);
         let begun = begun.and_then(|begun| jiff::Timestamp::from_second(begun.secs()).ok());
@@ -133,22 +171,19 @@ impl Ec2 {
         let asked = Upload {
             snapshot: snapshot.to_owned(),
             age: age.unwrap_or_default(),
-            disk: disk.to_owned(),
-            parent: Some((base.snapshot.to_string(), digests)),
+            disk,
+            parent,
             candidates: None,
-            journal: disk.with_file_name(format!("{snapshot}.journal")),
+            journal,
             patience: Patience { pace: self.pace(), ..patience(cx) },
         };
         let api = Arc::new(Blocks::new(place));
-        let progress = |done, total| cx.progress(done, Some(total), "bytes");
-        let uploaded = upload(&api, asked, progress, &cx.cancel().stop()).await.map_err(failed)?;
-        cx.log(&format!("{} blocks of {} are new in `{snapshot}`", uploaded.written, uploaded.digests.len()));
-        Ok(())
+        upload(&api, asked, progress, &cx.cancel().stop()).await.map_err(failed)
     }
 }
 
 /// How patient to be: no longer than the step may take.
-fn patience(cx: &StepContext) -> Patience {
+pub(crate) fn patience(cx: &StepContext) -> Patience {
     let usual = Patience::default();
     match cx.time_left() {
         Some(left) => Patience { budget: usual.budget.min(left), ..usual },
@@ -156,7 +191,7 @@ fn patience(cx: &StepContext) -> Patience {
     }
 }
 
-fn failed(error: TransferError) -> StepError {
+pub(crate) fn failed(error: TransferError) -> StepError {
     let class = match &error {
         TransferError::Cancelled => return StepError::cancelled(),
         error if error.may_pass() => Class::Transient,

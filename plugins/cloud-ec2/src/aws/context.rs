@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bake_core::{Account, Region};
-use bake_engine::{Patience, StepError, StepResult};
+use bake_engine::{Op, Patience, StepError, StepResult, Undone};
 use host_disks::Host;
 use tokio::sync::OnceCell;
 
@@ -25,6 +25,8 @@ pub struct Folders {
     pub disks: PathBuf,
     /// Bytes of snapshots, which can be fetched again.
     pub cache: PathBuf,
+    /// What is noted of uploads without a bake.
+    pub uploads: PathBuf,
     /// Where the kernel shows its disks.
     pub host: Host,
 }
@@ -86,6 +88,15 @@ impl Ec2 {
     /// Returns how long to look before something counts as absent: what is new is not known everywhere at once.
     pub(crate) fn patience(&self) -> Patience {
         Patience::new(LOOKS, self.0.settings.patience)
+    }
+
+    /// What it means for taking something back that it is not there: what was just made may not be known everywhere yet.
+    pub(crate) fn absent(&self, op: &Op) -> Undone {
+        let age = jiff::Timestamp::now().duration_since(op.time());
+        match Duration::try_from(age) {
+            Ok(age) if age > self.0.settings.patience => Undone::Gone,
+            _ => Undone::InUse,
+        }
     }
 
     /// Reaches a region in the bake's own account.

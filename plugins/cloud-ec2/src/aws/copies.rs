@@ -86,14 +86,13 @@ impl Mutation for Copies {
 
     async fn undo(&self, op: &Op, made: &Made) -> StepResult<Undone> {
         let place = self.0.place_of(&made.address).await?;
-        if images::deregister(&place, op, &made.id).await? == Undone::InUse {
+        if images::deregister(&self.0, &place, op, &made.id).await? == Undone::InUse {
             return Ok(Undone::InUse);
         }
         let mut undone = Undone::Gone;
         for snapshot in snapshots::of_operation(&place, op).await? {
-            if snapshots::delete(&place, op, snapshot.snapshot_id.as_deref().unwrap_or_default()).await?
-                == Undone::InUse
-            {
+            let id = snapshot.snapshot_id.as_deref().unwrap_or_default();
+            if snapshots::delete(&self.0, &place, op, id).await? == Undone::InUse {
                 undone = Undone::InUse;
             }
         }

@@ -25,6 +25,9 @@ use crate::aws::context::Ec2;
 const DISK: &str = "disk.raw";
 const RECORD: &str = "disk.json";
 
+/// What the ids of disks begin with.
+const PREFIX: &str = "disk-";
+
 /// What is known of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DiskRecord {
@@ -59,7 +62,12 @@ impl DiskFolder {
     }
 
     fn id(op: &Op) -> String {
-        format!("disk-{}", op.id())
+        format!("{PREFIX}{}", op.id())
+    }
+
+    /// Tells whether a volume of this id is such a disk.
+    pub(crate) fn is_id(id: &str) -> bool {
+        id.starts_with(PREFIX)
     }
 
     fn place(&self, id: &str) -> PathBuf {

@@ -110,7 +110,7 @@ impl Mutation for Images {
     }
 
     async fn undo(&self, op: &Op, made: &Made) -> StepResult<Undone> {
-        deregister(&self.0.place_of(&made.address).await?, op, &made.id).await
+        deregister(&self.0, &self.0.place_of(&made.address).await?, op, &made.id).await
     }
 }
 
@@ -259,25 +259,30 @@ fn check(ami: &Ami, request: &RegisterImage) -> StepResult<()> {
 
 /// Reads one AMI of our own; `None` if it is not there.
 pub(crate) async fn read(place: &Place, id: &str) -> StepResult<Option<Ami>> {
+    Ok(read_any(place, id).await?.filter(|image| image.state != Some(ImageState::Deregistered)))
+}
+
+/// Reads one AMI; for a while, those that were deregistered are shown as well.
+async fn read_any(place: &Place, id: &str) -> StepResult<Option<Ami>> {
     let call = || place.ec2().describe_images().image_ids(id).include_disabled(true).include_deprecated(true).send();
     match place.calls().read("DescribeImages", call).await {
-        Ok(answer) => {
-            let image = answer.images.unwrap_or_default().into_iter().next();
-            Ok(image.filter(|image| image.state != Some(ImageState::Deregistered)))
-        }
+        Ok(answer) => Ok(answer.images.unwrap_or_default().into_iter().next()),
         Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Deregisters an AMI of this run.
-pub(crate) async fn deregister(place: &Place, op: &Op, id: &str) -> StepResult<Undone> {
-    let Some(ami) = read(place, id).await? else { return Ok(Undone::Gone) };
+pub(crate) async fn deregister(ec2: &Ec2, place: &Place, op: &Op, id: &str) -> StepResult<Undone> {
+    let Some(ami) = read_any(place, id).await? else { return Ok(ec2.absent(op)) };
+    if ami.state == Some(ImageState::Deregistered) {
+        return Ok(Undone::Gone);
+    }
     check_run(id, &tags(ami.tags.as_deref()), op)?;
     match place.calls().repeatable("DeregisterImage", || place.ec2().deregister_image().image_id(id).send()).await {
         Ok(_) => Ok(Undone::Gone),
-        Err(error) if error.is_absent() => Ok(Undone::Gone),
-        Err(error) if error.is_in_use() => Ok(Undone::InUse),
+        // One that is not known was just looked at: the next look tells.
+        Err(error) if error.is_in_use() || error.is_absent() => Ok(Undone::InUse),
         Err(error) => Err(error.into()),
     }
 }

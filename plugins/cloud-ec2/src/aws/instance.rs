@@ -60,7 +60,8 @@ impl Instance {
 }
 
 fn unknown(error: impl std::error::Error + Send + Sync + 'static) -> StepError {
-    StepError::transient("the instance metadata service does not tell which instance this is")
+    // Asked several times already, by the client itself.
+    StepError::permanent("the instance metadata service does not tell which instance this is")
         .because(error)
         .hint("outside EC2, use `blockdevice: loop`; in a container, let the service's answers take two hops")
 }

@@ -17,6 +17,7 @@ mod scraps;
 mod sharing;
 mod snapshots;
 mod tagging;
+mod transfer;
 mod volumes;
 mod waiting;
 
@@ -26,3 +27,4 @@ pub use connection::{Address, Keys};
 pub use context::Folders;
 pub use disks::MadeDisk;
 pub use images::Made;
+pub use transfer::{SnapshotTransfers, UploadSnapshot, UploadedSnapshot};

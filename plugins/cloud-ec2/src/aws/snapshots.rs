@@ -7,6 +7,7 @@ use ebs_transfer::StartSnapshot;
 
 use crate::aws::base::tags;
 use crate::aws::blocks::Blocks;
+use crate::aws::cache::Sending;
 use crate::aws::calls::{GIB, all_pages};
 use crate::aws::connection::Place;
 use crate::aws::context::Ec2;
@@ -15,7 +16,7 @@ use crate::aws::images::{Made, check_run};
 use crate::aws::tagging::{OP_TAG, all_tags};
 
 /// How long, in minutes, the service keeps an upload that nothing is written to: long enough to go on after a night.
-const UNTOUCHED: i32 = 720;
+pub(crate) const UNTOUCHED: i32 = 720;
 
 /// Most characters that the services take as a description.
 const LONGEST_DESCRIPTION: usize = 255;
@@ -74,15 +75,21 @@ impl Mutation for Uploads {
     async fn settle(&self, cx: &StepContext, request: &CreateSnapshot, made: &Made) -> StepResult<Snapshot> {
         let place = self.0.place_of(&made.address).await?;
         let (disk, parent, size) = self.source(request).await?;
-        let base = self.0.cache().fetch(cx, &place, &parent).await?;
-        self.0.upload(cx, &place, &made.id, &disk, &base).await?;
+        let sending = Sending {
+            snapshot: &made.id,
+            parent: Some((parent.to_string(), self.0.cache().digests(cx, &place, &parent).await?)),
+            journal: disk.with_file_name(format!("{}.journal", made.id)),
+            disk,
+        };
+        let uploaded = self.0.upload(cx, &place, sending, |done, all| cx.progress(done, Some(all), "bytes")).await?;
+        cx.log(&format!("{} blocks of {} are new in `{}`", uploaded.written, uploaded.digests.len(), made.id));
         let id = SnapshotId::new(&made.id);
         Ok(Snapshot { id, region: place.region().clone(), size: u64::from(gib(size)?) * GIB })
     }
 
     async fn undo(&self, op: &Op, made: &Made) -> StepResult<Undone> {
         let place = self.0.place_of(&made.address).await?;
-        delete(&place, op, &made.id).await
+        delete(&self.0, &place, op, &made.id).await
     }
 }
 
@@ -119,7 +126,7 @@ pub(crate) async fn of_operation(place: &Place, op: &Op) -> StepResult<Vec<ApiSn
 }
 
 /// The size of the volume that holds so many bytes.
-fn gib(size: u64) -> StepResult<u32> {
+pub(crate) fn gib(size: u64) -> StepResult<u32> {
     u32::try_from(size.div_ceil(GIB).max(1))
         .map_err(|_| StepError::permanent(format!("{size} bytes are too many for a volume")))
 }
@@ -153,8 +160,8 @@ pub(crate) async fn read(place: &Place, id: &str) -> StepResult<Option<ApiSnapsh
 }
 
 /// Deletes a snapshot of this run.
-pub(crate) async fn delete(place: &Place, op: &Op, id: &str) -> StepResult<Undone> {
-    let Some(snapshot) = read(place, id).await? else { return Ok(Undone::Gone) };
+pub(crate) async fn delete(ec2: &Ec2, place: &Place, op: &Op, id: &str) -> StepResult<Undone> {
+    let Some(snapshot) = read(place, id).await? else { return Ok(ec2.absent(op)) };
     check_run(id, &tags(snapshot.tags.as_deref()), op)?;
     remove(place, id).await
 }
@@ -163,8 +170,8 @@ pub(crate) async fn delete(place: &Place, op: &Op, id: &str) -> StepResult<Undon
 pub(crate) async fn remove(place: &Place, id: &str) -> StepResult<Undone> {
     match place.calls().repeatable("DeleteSnapshot", || place.ec2().delete_snapshot().snapshot_id(id).send()).await {
         Ok(_) => Ok(Undone::Gone),
-        Err(error) if error.is_absent() => Ok(Undone::Gone),
-        Err(error) if error.is_in_use() => Ok(Undone::InUse),
+        // One that is not known was just looked at: the next look tells.
+        Err(error) if error.is_in_use() || error.is_absent() => Ok(Undone::InUse),
         Err(error) => Err(error.into()),
     }
 }

@@ -87,7 +87,7 @@ impl Mutation for Volumes {
 
     async fn undo(&self, op: &Op, made: &Made) -> StepResult<Undone> {
         let place = self.0.place_of(&made.address).await?;
-        let Some(volume) = read(&place, &made.id).await? else { return Ok(Undone::Gone) };
+        let Some(volume) = read(&place, &made.id).await? else { return Ok(self.0.absent(op)) };
         check_run(&made.id, &tags(volume.tags.as_deref()), op)?;
         remove(&place, &made.id).await
     }
@@ -131,8 +131,8 @@ pub(crate) async fn read(place: &Place, id: &str) -> StepResult<Option<ApiVolume
 pub(crate) async fn remove(place: &Place, id: &str) -> StepResult<Undone> {
     match place.calls().repeatable("DeleteVolume", || place.ec2().delete_volume().volume_id(id).send()).await {
         Ok(_) => Ok(Undone::Gone),
-        Err(error) if error.is_absent() => Ok(Undone::Gone),
-        Err(error) if error.is_in_use() => Ok(Undone::InUse),
+        // One that is not known was just looked at: the next look tells.
+        Err(error) if error.is_in_use() || error.is_absent() => Ok(Undone::InUse),
         Err(error) => Err(error.into()),
     }
 }
@@ -204,7 +204,7 @@ impl Mutation for VolumeSnapshots {
     }
 
     async fn undo(&self, op: &Op, made: &Made) -> StepResult<Undone> {
-        snapshots::delete(&self.0.place_of(&made.address).await?, op, &made.id).await
+        snapshots::delete(&self.0, &self.0.place_of(&made.address).await?, op, &made.id).await
     }
 }
 
