@@ -9,6 +9,10 @@ mod ec2_attached;
 #[cfg(feature = "ec2")]
 mod ec2_faults;
 #[cfg(feature = "ec2")]
+mod ec2_many;
+#[cfg(feature = "ec2")]
+mod ec2_preflight;
+#[cfg(feature = "ec2")]
 mod ec2_snapshots;
 mod environments;
 mod failing;

@@ -177,6 +177,11 @@ impl Double {
         self.shared.world().seed_image(account, region, image)
     }
 
+    /// Lets a region encrypt what is made there, whoever asks.
+    pub fn encrypt_by_default(&self, region: &str) {
+        self.shared.world().encrypting.insert(region.into());
+    }
+
     /// Sets the value of a public parameter.
     pub fn seed_parameter(&self, region: &str, name: &str, value: &str) {
         self.shared.world().parameters.insert((region.into(), name.into()), value.into());
@@ -310,7 +315,10 @@ async fn handle(shared: &Arc<Shared>, request: hyper::Request<Incoming>) -> io::
         parameters: call.params.all(),
         outcome: "no answer".into(),
     };
-    let fault = due(&mut shared.faults(), &operation, &scope.region);
+    // A fault on a call is not one on its dry run, which changes nothing: that is called `RegisterImage:DryRun`.
+    let dry = call.params.all().get("DryRun").is_some_and(|dry| dry == "true");
+    let called = if dry { format!("{operation}:DryRun") } else { operation.clone() };
+    let fault = due(&mut shared.faults(), &called, &scope.region);
     let answer = match (&account, &fault) {
         (None, _) => Err(services::unknown_key(&scope.service)),
         (_, Some(FaultKind::DropBefore)) => {

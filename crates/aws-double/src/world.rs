@@ -30,6 +30,8 @@ pub(crate) struct World {
     /// Values by region and name of a parameter.
     pub(crate) parameters: BTreeMap<(String, String), String>,
     pub(crate) regions: BTreeMap<String, Space>,
+    /// Regions that encrypt by default.
+    pub(crate) encrypting: BTreeSet<String>,
     pub(crate) delays: Delays,
     pub(crate) machines: Vec<Machine>,
     made: u64,

@@ -3,6 +3,8 @@
 //! `main` reads the command line and hands over to a file in `commands/`, one for each subcommand. Everything that is
 //! printed, every exit code and the list of built-in plugins ([`plugins`]) live in this crate, and nothing else does.
 
+// The futures of the AWS crates nest deeper than the compiler looks by itself.
+#![recursion_limit = "256"]
 // Both panic when nobody reads: everything is said by `terminal`, which does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bake_config::{Condition, StepUse, Text};
-use bake_engine::{Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefaults, StepResult, Steps, Undo, Verdict};
+use bake_engine::{
+    Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefaults, StepError, StepResult, Steps, Undo, Verdict,
+};
 
 use crate::identity::{self, IdentityPlan};
 use crate::known::{Known, Moment};
 use crate::plugin::{
-    BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, Images, Medium, OpenVolume, PlanError, Provisioner,
-    VolumeKinds, Volumes, pointer,
+    Ahead, BakeHandles, BaseQuery, BlockDevice, Cloud, Finalizer, ImageName, Images, Medium, OpenVolume, PlanError,
+    Provisioner, VolumeKinds, Volumes, Wishes, pointer,
 };
 use crate::{
     AttachVolume, Attachment, BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest,
@@ -180,14 +182,18 @@ impl Bake {
         let mut steps = plan.steps();
 
         let base = steps.step("base").run((self.composition.cloud.clone(), self.base.clone()), resolve_base);
-        let (installed, sealed) = self.bake_volume(&mut steps, base)?;
+        let preflight = self.preflight(&mut steps, base);
+        let (installed, sealed) = self.bake_volume(&mut steps, base, preflight)?;
         let identity = steps
             .step("identity")
             .needs((base, installed))
             .run(names.clone(), async |names, cx, (base, installed)| names.render(&cx, &base, &installed));
         let copy_tags = self.copy_tags(&mut steps, &names, (base, installed, identity));
         let snapshot = match self.wants_snapshot() {
-            true => Some(self.take_snapshot(&mut steps, sealed, identity, copy_tags.values().copied().collect())?),
+            true => {
+                let ready = (self.check_names(&mut steps, base, identity), copy_tags.values().copied().collect());
+                Some(self.take_snapshot(&mut steps, sealed, identity, ready)?)
+            }
             false => None,
         };
 
@@ -200,6 +206,49 @@ impl Bake {
         Ok(Planned { plan, handles })
     }
 
+    /// What all finalizers will ask of the cloud.
+    fn wishes(&self) -> Wishes {
+        let mut all = Wishes::default();
+        self.composition.finalizers.iter().flatten().for_each(|placed| all.add(placed.finalizer.wishes()));
+        all
+    }
+
+    /// Looks for what will keep the bake from ending well, with all findings at once; nothing is made meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is any.
+    pub async fn look_ahead(&self, cx: StepContext, base: &BaseImage) -> StepResult<()> {
+        let ahead = Ahead { base: base.clone(), medium: self.composition.blockdevice.medium(), wishes: self.wishes() };
+        let findings = self.composition.cloud.preflight(cx, &ahead).await?;
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(StepError::permanent("this bake cannot end well").details(findings)),
+        }
+    }
+
+    fn preflight(&self, steps: &mut Steps<'_>, base: Handle<BaseImage>) -> Option<Handle<()>> {
+        if !self.composition.cloud.looks_ahead() {
+            return None;
+        }
+        let step = steps.step("preflight").needs(base);
+        Some(step.run(self.clone(), async |bake, cx, base| bake.look_ahead(cx, &base).await))
+    }
+
+    /// Makes sure that the names of all images are free, now that they are known, wherever the images will be.
+    fn check_names(
+        &self,
+        steps: &mut Steps<'_>,
+        base: Handle<BaseImage>,
+        identity: Handle<Identity>,
+    ) -> Option<Handle<()>> {
+        if !self.composition.cloud.looks_ahead() {
+            return None;
+        }
+        let state = (self.composition.cloud.clone(), self.wishes());
+        Some(steps.step("names").needs((base, identity)).run(state, names_are_free))
+    }
+
     /// The tags of copies, a step for each region, so that a bake that is resumed can go to one region more.
     fn copy_tags(
         &self,
@@ -207,8 +256,7 @@ impl Bake {
         names: &IdentityPlan,
         from: (Handle<BaseImage>, Handle<Installed>, Handle<Identity>),
     ) -> BTreeMap<Region, Handle<Tags>> {
-        let finalizers = self.composition.finalizers.iter().flatten();
-        let regions: BTreeSet<Region> = finalizers.flat_map(|placed| placed.finalizer.regions()).collect();
+        let regions: BTreeSet<Region> = self.wishes().copies.into_iter().map(|copy| copy.region).collect();
         let mut steps = steps.under("identity");
         let mut tags_in = |region: &Region| {
             let state = (names.clone(), region.clone());
@@ -249,13 +297,15 @@ impl Bake {
         &self,
         steps: &mut Steps<'_>,
         base: Handle<BaseImage>,
+        preflight: Option<Handle<()>>,
     ) -> Result<(Handle<Installed>, Handle<Sealed>), PlanError> {
         let Composition { cloud, blockdevice, volume: volumes, provisioner, .. } = &self.composition;
         let kinds = self.composition.volume_kinds()?;
         Ok(steps.scope("volume", |scope| {
-            let volume = scope.step("create").needs(base).slot(Slot::LocalIo).mutate(&kinds.create, |base| {
-                CreateVolume { base: base.id, region: base.region, snapshot: base.snapshot }
-            });
+            let volume =
+                scope.step("create").needs((base, preflight)).slot(Slot::LocalIo).mutate(&kinds.create, |(base, _)| {
+                    CreateVolume { base: base.id, region: base.region, snapshot: base.snapshot }
+                });
             let attachment = kinds.attach.as_ref().map(|kind| {
                 let request = |volume: Volume| AttachVolume { volume: volume.id, region: volume.region };
                 scope.step("attach").needs(volume).mutate(kind, request)
@@ -278,7 +328,7 @@ impl Bake {
         steps: &mut Steps<'_>,
         sealed: Handle<Sealed>,
         identity: Handle<Identity>,
-        copy_tags: Vec<Handle<Tags>>,
+        ready: (Option<Handle<()>>, Vec<Handle<Tags>>),
     ) -> Result<Handle<Snapshot>, PlanError> {
         let cloud = &self.composition.cloud;
         let kind = self.composition.volume_kinds()?.snapshot.as_ref().ok_or_else(|| PlanError::MissingKind {
@@ -286,8 +336,8 @@ impl Bake {
             cloud: cloud.name().into(),
             kind: "snapshots",
         })?;
-        // The tags of copies are needed although they are not looked at: what cannot be tagged is not made.
-        Ok(steps.step("snapshot").needs((sealed, identity, copy_tags)).mutate(kind, |(sealed, identity, _)| {
+        // That names are free and copies can be tagged is needed although it is not looked at: what cannot be delivered is not made.
+        Ok(steps.step("snapshot").needs((sealed, identity, ready)).mutate(kind, |(sealed, identity, _)| {
             let tags = identity.tags_at_creation(Rendered::SNAPSHOT);
             CreateSnapshot { volume: sealed.volume, region: sealed.region, description: identity.description, tags }
         }))
@@ -376,6 +426,31 @@ fn under_conditions(
 
 async fn resolve_base((cloud, query): (Arc<dyn Cloud>, BaseQuery), cx: StepContext, _: ()) -> StepResult<BaseImage> {
     cloud.resolve_base(cx, &query).await
+}
+
+async fn names_are_free(
+    (cloud, wishes): (Arc<dyn Cloud>, Wishes),
+    _: StepContext,
+    (base, identity): (BaseImage, Identity),
+) -> StepResult<()> {
+    let mut places: BTreeSet<_> = wishes.copies.into_iter().map(|copy| (copy.region, copy.account)).collect();
+    places.insert((base.region, None));
+    let rendered = identity.finalizers.iter().filter(|(name, _)| identity.runs.get(*name) != Some(&false));
+    let names: BTreeSet<_> = rendered.filter_map(|(_, rendered)| rendered.texts.get(ImageName::KEY)).collect();
+    let mut taken = Vec::new();
+    for name in names {
+        for (region, account) in &places {
+            if let Some(holder) = cloud.holder_of_name(name, region, account.as_ref()).await? {
+                taken.push(format!("the name `{name}` is taken in region `{region}`, by {holder}"));
+            }
+        }
+    }
+    match taken.is_empty() {
+        true => Ok(()),
+        false => Err(StepError::permanent("not every image can have its name")
+            .details(taken)
+            .hint("choose another name with `--name`, or another `--suffix`")),
+    }
 }
 
 #[derive(Clone)]

@@ -28,8 +28,9 @@ pub use model::{
     ShareImage, Shared, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
-    BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, Disk, Finalizer, ImageName, Images, Medium, Needs,
-    OpenVolume, PlanError, Provisioner, Root, Scrap, ScrapKind, TagTemplates, Templates, VolumeKinds, Volumes,
+    Ahead, BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyTarget, Disk, Finalizer, ImageName, Images,
+    Medium, Needs, OpenVolume, PlanError, Provisioner, Root, Scrap, ScrapKind, TagTemplates, Templates, VolumeKinds,
+    Volumes, Wishes,
 };
 pub use request::{PackageRequest, PackageSpec, RequestError};
 pub use tag_limits::{TagError, check_tags};

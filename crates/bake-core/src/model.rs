@@ -213,7 +213,7 @@ pub struct CopyImage {
 }
 
 /// How the bytes of a copy are encrypted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encryption {
     /// As those of what is copied.

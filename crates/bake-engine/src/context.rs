@@ -93,16 +93,21 @@ impl StepContext {
 
     /// Waits without holding a slot.
     pub async fn pause(&self, time: Duration) -> StepResult<()> {
+        self.without_slot(tokio::time::sleep(time)).await
+    }
+
+    /// Waits for something that others do, without holding a slot.
+    pub async fn without_slot<T>(&self, waiting: impl Future<Output = T>) -> StepResult<T> {
         let had_slot = self.inner.seat.as_ref().is_some_and(Seat::leave);
-        tokio::select! {
-            () = tokio::time::sleep(time) => {}
+        let outcome = tokio::select! {
+            outcome = waiting => outcome,
             // What a step does now is clean up, which should not wait in a queue.
             () = self.inner.stop.cancelled() => return Err(StepError::cancelled()),
-        }
+        };
         if let (true, Some(seat)) = (had_slot, &self.inner.seat) {
             seat.take().await;
         }
-        Ok(())
+        Ok(outcome)
     }
 
     /// Asks `probe` again and again until it gives something. How long is the step's `timeout`.

@@ -7,6 +7,9 @@
 //! This is the only plugin that names an AWS crate, and without its feature `aws` not even this one does: what may be written in
 //! files is known to every `bake`, and the rest to those that can do it.
 
+// The futures of the AWS crates nest deeper than the compiler looks by itself.
+#![recursion_limit = "256"]
+
 #[cfg(feature = "aws")]
 mod aws;
 mod settings;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bake_config::Stage;
 use bake_core::{
-    Account, BakeHandles, Cloud, CloudKinds, CopyImage, Finalizer, GuardImage, Image, Images, Needs, PlanError, Region,
-    ShareImage, Shared, Tags,
+    Account, BakeHandles, Cloud, CloudKinds, CopyImage, CopyTarget, Finalizer, GuardImage, Image, Images, Needs,
+    PlanError, Region, ShareImage, Shared, Tags, Wishes,
 };
 use bake_engine::{Handle, MutationKind, Slot, Steps};
 
@@ -179,8 +179,21 @@ impl Finalizer for DistributeImages {
         Needs { snapshot: false }
     }
 
-    fn regions(&self) -> Vec<Region> {
-        self.regions.iter().cloned().collect()
+    fn wishes(&self) -> Wishes {
+        let others = self.share.iter().flat_map(|share| share.copies_for.iter().cloned().map(Some));
+        let accounts: Vec<_> = std::iter::once(None).chain(others).collect();
+        let in_region = |region: &Region| {
+            let (region, encryption) = (region.clone(), self.settings.encryption_in(region));
+            let target = move |account: &Option<Account>| {
+                let (region, encryption) = (region.clone(), encryption.clone());
+                CopyTarget { region, account: account.clone(), encryption }
+            };
+            accounts.iter().map(target).collect::<Vec<_>>()
+        };
+        Wishes {
+            copies: self.regions.iter().flat_map(in_region).collect(),
+            shared_with: self.share.iter().flat_map(|share| share.with.iter().cloned()).collect(),
+        }
     }
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {

@@ -35,7 +35,8 @@ pub(crate) fn answer(world: &mut World, mut call: Call) -> Answered {
         "DisableImageDeregistrationProtection" => attributes::protect(world, call, false),
         "GetEbsEncryptionByDefault" => {
             call.params.done()?;
-            Ok(Answer::Xml(Xml::new().text("ebsEncryptionByDefault", false)))
+            let encrypts = world.encrypting.contains(&call.region);
+            Ok(Answer::Xml(Xml::new().text("ebsEncryptionByDefault", encrypts)))
         }
         "DescribeSnapshots" => snapshots::describe(world, call),
         "DeleteSnapshot" => snapshots::delete(world, call),

@@ -249,6 +249,8 @@ fn table(prepared: &Prepared, file: &Value, requests: bool) -> String {
 fn work(path: &str) -> String {
     match path {
         "base" => "finds the base image",
+        "preflight" => "looks for what will keep the bake from ending well",
+        "names" => "makes sure that the images' names are free everywhere",
         "volume/open" => "opens the volume in a sandbox",
         "volume/provision" => "installs the packages, and asks the package database",
         "volume/seal" => "cleans, unmounts and checks the volume",
@@ -297,7 +299,12 @@ async fn check(prepared: &Prepared) -> anyhow::Result<()> {
     let cloud = &prepared.bake.composition.cloud;
     let cx = StepContext::detached("base", &Cancel::new());
     let base = cloud.resolve_base(cx, &prepared.bake.base).await?;
-    print_line(&format!("checked: the base image is `{}` ({}) in region `{}`", base.name, base.id, base.region))
+    print_line(&format!("checked: the base image is `{}` ({}) in region `{}`", base.name, base.id, base.region))?;
+    if !cloud.looks_ahead() {
+        return Ok(());
+    }
+    prepared.bake.look_ahead(StepContext::detached("preflight", &Cancel::new()), &base).await?;
+    print_line("checked: regions, accounts and permissions, as far as they can be known without making anything")
 }
 
 #[cfg(test)]

@@ -115,8 +115,7 @@ async fn upload(
         tags,
     };
     let (bar, begun) = (bar(global), Instant::now());
-    // Boxed, as the AWS crates nest deeper than the compiler looks.
-    let uploaded = Box::pin(transfers.upload(cx, &asked, |done, all| show(&bar, done, all))).await;
+    let uploaded = transfers.upload(cx, &asked, |done, all| show(&bar, done, all)).await;
     bar.finish_and_clear();
     let uploaded = told(uploaded)?;
     print_line(&match arguments.output.format {
@@ -139,7 +138,7 @@ async fn download(
 ) -> anyhow::Result<Exit> {
     let (bar, snapshot) = (bar(global), SnapshotId::new(arguments.snapshot));
     let progress = |done, all| show(&bar, done, all);
-    let size = Box::pin(transfers.download(cx, &snapshot, region.as_ref(), &arguments.to, progress)).await;
+    let size = transfers.download(cx, &snapshot, region.as_ref(), &arguments.to, progress).await;
     bar.finish_and_clear();
     let size = told(size)?;
     print_line(&match arguments.output.format {

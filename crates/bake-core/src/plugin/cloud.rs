@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
-    AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image, Medium, Region,
-    RegisterImage, ShareImage, Shared, Snapshot, TagResource, Tagged, Volume,
+    Account, Ahead, AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image,
+    Medium, Region, RegisterImage, ShareImage, Shared, Snapshot, TagResource, Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -94,6 +94,21 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Finds the base image. Ambiguity is an error that lists the candidates; it is never resolved by a guess.
     async fn resolve_base(&self, cx: StepContext, query: &BaseQuery) -> StepResult<BaseImage>;
+
+    /// Tells whether it can say what will go wrong before anything is made. If not, it is not asked.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Looks for everything that will keep a bake from ending well, without making anything: a line for each finding.
+    async fn preflight(&self, _: StepContext, _: &Ahead) -> StepResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Tells which image has a name in a region of an account, the bake's own if none is named; `None` if nobody has it.
+    async fn holder_of_name(&self, _: &str, _: &Region, _: Option<&Account>) -> StepResult<Option<String>> {
+        Ok(None)
+    }
 
     /// Lists what runs have made, whoever's they were, and no image needs.
     async fn scraps(&self, cx: StepContext) -> StepResult<Vec<Scrap>>;

@@ -8,7 +8,7 @@ use crate::image_name::TooShort;
 use crate::known::Known;
 use crate::tag_limits::TagError;
 use crate::template::{self, TemplateError};
-use crate::{BaseImage, Identity, Image, Installed, MediumMismatch, Region, Snapshot, Tags};
+use crate::{BaseImage, Identity, Image, Installed, MediumMismatch, Region, Snapshot, Tags, Wishes};
 
 /// Images by a name that stays the same from run to run: `local`, `ebs`, `eu-west-1/ebs`.
 ///
@@ -24,7 +24,7 @@ pub enum PlanError {
         /// Which one.
         finalizer: String,
     },
-    /// A finalizer copies to a region, and its `regions` did not say so.
+    /// A finalizer copies to a region, and its `wishes` did not say so.
     #[error("the finalizer `{finalizer}` copies to `{region}` and did not declare it")]
     UndeclaredRegion {
         /// Which one.
@@ -227,7 +227,7 @@ impl BakeHandles {
         self.identity.at(pointer(&["finalizers", &self.place, "tags", table]))
     }
 
-    /// Promises the tags that the set gives to copies in a region, one of this finalizer's [`Finalizer::regions`].
+    /// Promises the tags that the set gives to copies in a region, one of this finalizer's [`Finalizer::wishes`].
     pub fn copy_tags(&self, region: &Region) -> Result<Handle<Tags>, PlanError> {
         self.copy_tags
             .get(region)
@@ -295,9 +295,9 @@ pub trait Finalizer: Send + Sync + 'static {
         Templates::default()
     }
 
-    /// Returns the regions that it copies images to.
-    fn regions(&self) -> Vec<Region> {
-        Vec::new()
+    /// Returns what it will ask of the cloud. Copies go to no other regions.
+    fn wishes(&self) -> Wishes {
+        Wishes::default()
     }
 
     /// Adds its steps and returns the images they make. Touches nothing.

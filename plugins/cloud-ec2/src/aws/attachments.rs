@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{VolumeAttachment, VolumeAttachmentState};
+use api_manners::Verdict;
+use aws_sdk_ec2::types::{Volume, VolumeAttachment, VolumeAttachmentState};
 use bake_core::{AttachVolume, Attachment};
 use bake_engine::{
     Calls, Class, Found, Keep, Mutation, Op, Patience, Resend, StepContext, StepError, StepResult, Undone,
@@ -19,7 +20,7 @@ use crate::aws::context::Ec2;
 use crate::aws::images::check_run;
 use crate::aws::instance::Instance;
 use crate::aws::volumes;
-use crate::aws::waiting::Look;
+use crate::aws::waiting::wait;
 
 /// How long a volume may take to be attached. One that hangs longer mostly hangs for ever.
 const ATTACHING: Duration = Duration::from_secs(5 * 60);
@@ -152,9 +153,10 @@ impl Mutation for Attachments {
     async fn find(&self, _: &Op, request: &AttachVolume) -> StepResult<Found<MadeAttachment>> {
         let place = self.ec2.place(&request.region).await?;
         let instance = self.ec2.instance().await?;
-        let Some(there) = attachment(&place, request.volume.as_str()).await? else { return Ok(Found::Absent) };
-        let machine = there.instance_id.unwrap_or_default();
-        match (machine == instance.id, there.device) {
+        let volume = volumes::read(&place, request.volume.as_str()).await?;
+        let Some(there) = volume.as_ref().and_then(current) else { return Ok(Found::Absent) };
+        let machine = there.instance_id.clone().unwrap_or_default();
+        match (machine == instance.id, there.device.clone()) {
             (true, Some(device)) => Ok(Found::Made(MadeAttachment {
                 address: place.address(),
                 volume: request.volume.to_string(),
@@ -176,17 +178,13 @@ impl Mutation for Attachments {
             .hint("go on with `bake resume` on that instance, or take the run back with `bake teardown`"));
         }
         let place = self.ec2.place_of(&made.address).await?;
-        let look = || async {
-            let there = attachment(&place, &made.volume).await?;
-            Ok(there.map_or(Look::Absent, |there| match there.state {
-                Some(VolumeAttachmentState::Attached) => Look::Ready(()),
-                Some(VolumeAttachmentState::Detaching | VolumeAttachmentState::Detached) => {
-                    Look::Failed("somebody detaches it".into())
-                }
-                _ => Look::NotYet("it is `attaching`".into()),
-            }))
+        let look = |volume: &Volume| match current(volume).and_then(|there| there.state.as_ref()) {
+            Some(VolumeAttachmentState::Attached) => Verdict::Done(()),
+            Some(VolumeAttachmentState::Detaching) => Verdict::Failed("somebody detaches it".into()),
+            Some(_) => Verdict::NotYet("it is `attaching`".into()),
+            None => Verdict::NotYet("it is not attached yet".into()),
         };
-        let waited = self.ec2.wait(cx, &place, &made.volume, ATTACHING, look).await;
+        let waited = wait(cx, &place.pollers().volumes, &made.volume, ATTACHING, look).await;
         // The service shows that the name is taken, or nobody waits for it any more.
         self.held().retain(|_, name| name.name().to_string() != made.device);
         waited?;
@@ -218,9 +216,7 @@ impl Mutation for Attachments {
     }
 }
 
-/// Reads how a volume is attached; `None` if it is not.
-async fn attachment(place: &Place, volume: &str) -> StepResult<Option<VolumeAttachment>> {
-    let volume = volumes::read(place, volume).await?;
-    let attachments = volume.and_then(|volume| volume.attachments).unwrap_or_default();
-    Ok(attachments.into_iter().find(|one| one.state != Some(VolumeAttachmentState::Detached)))
+/// How a volume is attached; `None` if it is not.
+fn current(volume: &Volume) -> Option<&VolumeAttachment> {
+    volume.attachments.iter().flatten().find(|one| one.state != Some(VolumeAttachmentState::Detached))
 }

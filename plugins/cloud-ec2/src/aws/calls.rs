@@ -89,15 +89,20 @@ impl CallError {
     }
 }
 
+/// What an error of a service means for a step.
+pub(crate) fn class(kind: ErrorClass) -> Class {
+    match kind {
+        ErrorClass::Throttled | ErrorClass::Limit => Class::Throttled,
+        ErrorClass::Passing | ErrorClass::NotYetVisible => Class::Transient,
+        ErrorClass::UnknownOutcome => Class::Unknown,
+        ErrorClass::InUse => Class::InUse,
+        ErrorClass::Expired | ErrorClass::Denied | ErrorClass::Refused => Class::Permanent,
+    }
+}
+
 impl Failure for CallError {
     fn class(&self) -> Class {
-        match self.kind() {
-            ErrorClass::Throttled | ErrorClass::Limit => Class::Throttled,
-            ErrorClass::Passing | ErrorClass::NotYetVisible => Class::Transient,
-            ErrorClass::UnknownOutcome => Class::Unknown,
-            ErrorClass::InUse => Class::InUse,
-            ErrorClass::Expired | ErrorClass::Denied | ErrorClass::Refused => Class::Permanent,
-        }
+        class(self.kind())
     }
 
     fn hint(&self) -> Option<String> {
@@ -139,6 +144,19 @@ impl Calls {
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
         self.call(Operation::reads(operation), BUDGET, call).await
+    }
+
+    /// Makes a call that changes nothing, for a poller.
+    pub(crate) async fn look<T, E, F>(
+        &self,
+        operation: &'static str,
+        call: impl FnMut() -> F,
+    ) -> Result<T, api_manners::CallError>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        self.attempts(Operation::reads(operation), BUDGET, call).await
     }
 
     /// Makes a call that can be made twice with the same outcome.
@@ -199,8 +217,21 @@ impl Calls {
         &self,
         operation: Operation,
         budget: Duration,
-        mut call: impl FnMut() -> F,
+        call: impl FnMut() -> F,
     ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        Ok(self.attempts(operation, budget, call).await?)
+    }
+
+    async fn attempts<T, E, F>(
+        &self,
+        operation: Operation,
+        budget: Duration,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, api_manners::CallError>
     where
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -211,7 +242,7 @@ impl Calls {
             let call = call();
             async { call.await.map_err(|error| failure(&error)) }
         };
-        Ok(self.caller.call(&operation, deadline, &cancel, attempt).await?)
+        self.caller.call(&operation, deadline, &cancel, attempt).await
     }
 }
 

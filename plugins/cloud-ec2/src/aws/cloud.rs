@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use bake_config::{ConfigErrors, Settings};
 use bake_core::plugin::{BaseQuery, Cloud, CloudKinds, Medium, Scrap, VolumeKinds};
-use bake_core::{BaseImage, Image, Region, Volume};
+use bake_core::{Account, Ahead, BaseImage, Image, Region, Volume};
 use bake_engine::{Mutations, StepContext, StepResult, Undone};
 
 use crate::aws::attachments::Attachments;
@@ -19,7 +19,7 @@ use crate::aws::sharing::Sharing;
 use crate::aws::snapshots::Uploads;
 use crate::aws::tagging::Tagging;
 use crate::aws::volumes::{VolumeSnapshots, Volumes};
-use crate::aws::{base, scraps};
+use crate::aws::{base, preflight, scraps};
 use crate::settings::{Ec2Settings, INFO};
 
 /// Makes the cloud from its settings. Nothing is asked of anybody before the first call.
@@ -105,6 +105,24 @@ impl Cloud for Ec2Cloud {
     async fn resolve_base(&self, _: StepContext, query: &BaseQuery) -> StepResult<BaseImage> {
         let place = self.ec2.home(query.region.as_ref()).await?;
         base::resolve(&place, query, self.ec2.settings()).await
+    }
+
+    fn looks_ahead(&self) -> bool {
+        true
+    }
+
+    async fn preflight(&self, _: StepContext, ahead: &Ahead) -> StepResult<Vec<String>> {
+        preflight::look(&self.ec2, ahead).await
+    }
+
+    async fn holder_of_name(
+        &self,
+        name: &str,
+        region: &Region,
+        account: Option<&Account>,
+    ) -> StepResult<Option<String>> {
+        let place = self.ec2.place_for(region, account).await?;
+        Ok(images::named(&place, name).await?.first().map(images::told))
     }
 
     async fn scraps(&self, _: StepContext) -> StepResult<Vec<Scrap>> {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::aws::calls::{CallError, Calls};
+use crate::aws::waiting::Pollers;
 use crate::settings::Way;
 
 /// How long to wait for a connection.
@@ -35,6 +36,7 @@ const SOONER: u32 = 10;
 pub(crate) struct Connections {
     keys: Option<Keys>,
     manners: Manners,
+    pace: Duration,
     accounts: Arc<Mutex<BTreeMap<Way, Arc<OnceCell<Reached>>>>>,
 }
 
@@ -55,6 +57,7 @@ struct Reached {
     account: Account,
     manners: Manners,
     places: Mutex<BTreeMap<Region, Place>>,
+    pace: Duration,
 }
 
 /// One region as one account sees it.
@@ -69,6 +72,7 @@ struct Inner {
     ebs: aws_sdk_ebs::Client,
     ssm: aws_sdk_ssm::Client,
     calls: Calls,
+    pollers: Pollers,
 }
 
 /// Where something is, and how it is reached: enough to take it back from another process.
@@ -86,7 +90,7 @@ pub struct Address {
 impl Connections {
     pub(crate) fn new(keys: Option<Keys>, pace: Duration) -> Self {
         let manners = Manners::new(Settings { first_wait: pace / SOONER, ..Settings::default() });
-        Self { keys, manners, accounts: Arc::default() }
+        Self { keys, manners, pace, accounts: Arc::default() }
     }
 
     /// Reaches a region. `None` is the one that AWS tools would use here.
@@ -110,7 +114,7 @@ impl Connections {
         let identity = calls.read("GetCallerIdentity", || sts.get_caller_identity().send()).await?;
         let account = identity.account.ok_or_else(|| CallError::missing("GetCallerIdentity", "the account"))?;
         let (account, manners) = (Account::new(account), self.manners.clone());
-        Ok(Reached { config, manners, account, places: Mutex::default() })
+        Ok(Reached { config, manners, account, places: Mutex::default(), pace: self.pace })
     }
 
     /// Reaches the place of something that was made, and makes sure that it is the same account.
@@ -177,13 +181,17 @@ impl Reached {
 
     fn place(&self, way: &Way, region: Region) -> Place {
         let there = self.config.to_builder().region(aws_config::Region::new(region.as_str().to_owned())).build();
+        let ec2 = aws_sdk_ec2::Client::new(&there);
+        let calls = Calls::new(caller(&self.manners, Some(&self.account), region.as_str()));
+        let told = api_manners::Place { account: Some(self.account.as_str().into()), region: region.as_str().into() };
         Place(Arc::new(Inner {
             way: way.clone(),
             account: self.account.clone(),
-            ec2: aws_sdk_ec2::Client::new(&there),
+            pollers: Pollers::new(&ec2, &calls, &told, self.pace),
+            ec2,
             ebs: aws_sdk_ebs::Client::new(&there),
             ssm: aws_sdk_ssm::Client::new(&there),
-            calls: Calls::new(caller(&self.manners, Some(&self.account), region.as_str())),
+            calls,
             region,
         }))
     }
@@ -218,6 +226,11 @@ impl Place {
     /// Returns the client of the parameter store.
     pub(crate) fn ssm(&self) -> &aws_sdk_ssm::Client {
         &self.0.ssm
+    }
+
+    /// Returns what looks at all that is waited for there.
+    pub(crate) fn pollers(&self) -> &Pollers {
+        &self.0.pollers
     }
 
     /// Returns how calls are made there.

@@ -3,6 +3,7 @@
 //! Registering knows no token, so a name is what makes it happen once: after a lost answer, and after `Duplicate`, the AMI of
 //! that name is looked at, and it is ours if it carries the tag of the operation.
 
+use api_manners::Verdict;
 use aws_sdk_ec2::types::{
     ArchitectureValues, BlockDeviceMapping, BootModeValues, EbsBlockDevice, Filter, Image as Ami, ImageState,
     ImdsSupportValues, ResourceType, TpmSupportValues, VolumeType,
@@ -18,7 +19,6 @@ use crate::aws::calls::{CallError, GIB};
 use crate::aws::connection::{Address, Place};
 use crate::aws::context::Ec2;
 use crate::aws::tagging::{OP_TAG, RUN_TAG, all_tags, specification};
-use crate::aws::waiting::Look;
 
 /// How an AMI's root disk is kept here.
 pub(crate) const EBS: &str = "ebs";
@@ -159,14 +159,19 @@ async fn holder(place: &Place, op: &Op, name: &str, error: CallError) -> StepRes
         // It cannot be seen yet: the engine looks again, with patience.
         (_, None) => Err(StepError::wrap(Class::Unknown, error)),
         (_, Some(other)) => Err(StepError::permanent(format!(
-            "the name `{name}` is taken in region `{}`, by {} of {}",
+            "the name `{name}` is taken in region `{}`, by {}",
             place.region(),
-            other.image_id.as_deref().unwrap_or("an AMI"),
-            other.creation_date.as_deref().unwrap_or("an unknown time"),
+            told(other)
         ))
         .because(error)
         .hint("choose another name with `--name`, or another `--suffix`")),
     }
+}
+
+/// Says which AMI it is, for people.
+pub(crate) fn told(ami: &Ami) -> String {
+    let [id, time] = [&ami.image_id, &ami.creation_date].map(|text| text.as_deref().unwrap_or("unknown"));
+    format!("{id} of {time}")
 }
 
 /// Looks for the AMIs of that exact name, also those that were disabled: they hold their names.
@@ -211,9 +216,9 @@ pub(crate) fn image(place: &Place, ami: &Ami, id: &str) -> Image {
 }
 
 /// What a look at an AMI says to whoever waits until it can be used.
-pub(crate) fn look(ami: Ami) -> Look<Ami> {
+pub(crate) fn look(ami: &Ami) -> Verdict<Ami> {
     match &ami.state {
-        Some(ImageState::Available) => Look::Ready(ami),
+        Some(ImageState::Available) => Verdict::Done(ami.clone()),
         Some(
             state @ (ImageState::Failed
             | ImageState::Error
@@ -222,9 +227,9 @@ pub(crate) fn look(ami: Ami) -> Look<Ami> {
             | ImageState::Disabled),
         ) => {
             let reason = ami.state_reason.as_ref().and_then(|reason| reason.message.as_deref());
-            Look::Failed(format!("it is `{}`: {}", state.as_str(), reason.unwrap_or("no reason was given")))
+            Verdict::Failed(format!("it is `{}`: {}", state.as_str(), reason.unwrap_or("no reason was given")))
         }
-        state => Look::NotYet(format!("it is `{}`", state.as_ref().map_or("unknown", ImageState::as_str))),
+        state => Verdict::NotYet(format!("it is `{}`", state.as_ref().map_or("unknown", ImageState::as_str))),
     }
 }
 

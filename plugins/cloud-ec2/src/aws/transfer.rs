@@ -105,7 +105,10 @@ impl SnapshotTransfers {
         let subject = subject(upload, &place).map_err(|error| unreadable(error, &upload.disk))?;
         let size = subject.size;
         let parent = match &upload.parent {
-            Some(parent) => Some((parent.to_string(), self.ec2.cache().digests(cx, &place, parent).await?)),
+            Some(parent) => {
+                check_there(&place, parent).await?;
+                Some((parent.to_string(), self.ec2.cache().digests(cx, &place, parent).await?))
+            }
             None => None,
         };
         let uploads = self.uploads.clone();
@@ -150,6 +153,7 @@ impl SnapshotTransfers {
             return Err(StepError::permanent(format!("`{}` is there already", to.display())));
         }
         let place = self.ec2.home(region).await?;
+        check_there(&place, snapshot).await?;
         let beside = |ending: &str| {
             let name = to.file_name().unwrap_or_default().to_string_lossy();
             to.with_file_name(format!(".{name}.{snapshot}.{ending}"))
@@ -166,6 +170,17 @@ impl SnapshotTransfers {
         fs::rename(&part, to).map_err(|error| local(error, to))?;
         fs::remove_file(&journal).map_err(|error| local(error, &journal))?;
         Ok(downloaded.size)
+    }
+}
+
+/// Refuses a snapshot that is not there: an id that somebody typed is not that of a snapshot that is new.
+async fn check_there(place: &Place, snapshot: &SnapshotId) -> StepResult<()> {
+    let (region, account) = (place.region(), place.account());
+    match snapshots::read(place, snapshot.as_str()).await? {
+        Some(_) => Ok(()),
+        None => Err(StepError::permanent(format!(
+            "there is no snapshot `{snapshot}` in region `{region}` that account {account} may read"
+        ))),
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{Filter, ResourceType, SnapshotState, Volume as ApiVolume, VolumeState, VolumeType};
+use api_manners::Verdict;
+use aws_sdk_ec2::types::{
+    Filter, ResourceType, Snapshot as ApiSnapshot, SnapshotState, Volume as ApiVolume, VolumeState, VolumeType,
+};
 use bake_core::{CreateSnapshot, CreateVolume, Snapshot, SnapshotId, Volume, VolumeId};
 use bake_engine::{Calls, Found, Keep, Mutation, Op, Patience, Resend, StepContext, StepError, StepResult, Undone};
 
@@ -14,7 +17,7 @@ use crate::aws::context::Ec2;
 use crate::aws::images::{Made, check_run};
 use crate::aws::snapshots;
 use crate::aws::tagging::{OP_TAG, all_tags, specification};
-use crate::aws::waiting::Look;
+use crate::aws::waiting::wait;
 
 /// How long a volume may take to be there. Its bytes come later, when they are read.
 const CREATION: Duration = Duration::from_secs(10 * 60);
@@ -78,8 +81,7 @@ impl Mutation for Volumes {
 
     async fn settle(&self, cx: &StepContext, request: &CreateVolume, made: &Made) -> StepResult<Volume> {
         let place = self.0.place_of(&made.address).await?;
-        let look = || async { Ok(read(&place, &made.id).await?.map_or(Look::Absent, look)) };
-        let volume = self.0.wait(cx, &place, &made.id, CREATION, look).await?;
+        let volume = wait(cx, &place.pollers().volumes, &made.id, CREATION, look).await?;
         let size = volume.size.and_then(|gib| u64::try_from(gib).ok());
         let size = size.ok_or_else(|| CallError::missing("DescribeVolumes", "the size"))?;
         Ok(Volume { id: VolumeId::new(&made.id), region: request.region.clone(), size: size * GIB })
@@ -93,12 +95,12 @@ impl Mutation for Volumes {
     }
 }
 
-fn look(volume: ApiVolume) -> Look<ApiVolume> {
+fn look(volume: &ApiVolume) -> Verdict<ApiVolume> {
     match &volume.state {
-        Some(VolumeState::Available | VolumeState::InUse) => Look::Ready(volume),
+        Some(VolumeState::Available | VolumeState::InUse) => Verdict::Done(volume.clone()),
         // EC2 gives no reason: a key that may not be used, or a limit of the account.
-        Some(VolumeState::Error) => Look::Failed("it is `error`".into()),
-        state => Look::NotYet(format!("it is `{}`", state.as_ref().map_or("unknown", VolumeState::as_str))),
+        Some(VolumeState::Error) => Verdict::Failed("it is `error`".into()),
+        state => Verdict::NotYet(format!("it is `{}`", state.as_ref().map_or("unknown", VolumeState::as_str))),
     }
 }
 
@@ -193,11 +195,9 @@ impl Mutation for VolumeSnapshots {
         let place = self.0.place_of(&made.address).await?;
         let first = snapshots::read(&place, &made.id).await?;
         let gib = first.and_then(|snapshot| u32::try_from(snapshot.volume_size?).ok()).unwrap_or_default();
-        let look = || async {
-            let snapshot = snapshots::read(&place, &made.id).await?;
-            Ok(snapshot.map_or(Look::Absent, |snapshot| look_at_snapshot(cx, snapshot)))
-        };
-        let snapshot = self.0.wait(cx, &place, &made.id, SNAPSHOT.0 + SNAPSHOT.1 * gib, look).await?;
+        let look = |snapshot: &ApiSnapshot| look_at_snapshot(cx, snapshot);
+        let limit = SNAPSHOT.0 + SNAPSHOT.1 * gib;
+        let snapshot = wait(cx, &place.pollers().snapshots, &made.id, limit, look).await?;
         let size = snapshot.volume_size.and_then(|gib| u64::try_from(gib).ok());
         let size = size.ok_or_else(|| CallError::missing("DescribeSnapshots", "the size"))?;
         Ok(Snapshot { id: SnapshotId::new(&made.id), region: place.region().clone(), size: size * GIB })
@@ -208,17 +208,17 @@ impl Mutation for VolumeSnapshots {
     }
 }
 
-fn look_at_snapshot(cx: &StepContext, snapshot: aws_sdk_ec2::types::Snapshot) -> Look<aws_sdk_ec2::types::Snapshot> {
+fn look_at_snapshot(cx: &StepContext, snapshot: &ApiSnapshot) -> Verdict<ApiSnapshot> {
     let percent = snapshot.progress.as_deref().and_then(|text| text.trim_end_matches('%').parse().ok());
     if let Some(percent) = percent {
         cx.progress(percent, Some(100), "%");
     }
     match &snapshot.state {
-        Some(SnapshotState::Completed) => Look::Ready(snapshot),
+        Some(SnapshotState::Completed) => Verdict::Done(snapshot.clone()),
         Some(state @ (SnapshotState::Error | SnapshotState::Recoverable | SnapshotState::Recovering)) => {
             let reason = snapshot.state_message.as_deref().unwrap_or("no reason was given");
-            Look::Failed(format!("it is `{}`: {reason}", state.as_str()))
+            Verdict::Failed(format!("it is `{}`: {reason}", state.as_str()))
         }
-        _ => Look::NotYet(format!("{} % of it are saved", percent.unwrap_or_default())),
+        _ => Verdict::NotYet(format!("{} % of it are saved", percent.unwrap_or_default())),
     }
 }
