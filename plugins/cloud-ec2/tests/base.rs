@@ -41,6 +41,7 @@ impl Shop {
         let folders = Folders {
             disks: self.folder.path().join("disks"),
             cache: self.folder.path().join("cache"),
+            uploads: PathBuf::new(),
             host: Host::default(),
         };
         let keys = Some(Keys { access: "AKIAOWN".into(), secret: "secret".into(), metadata: None });

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_double::{Double, SeedImage};
-use bake_core::{Cloud, Region};
+use aws_double::{Double, Machine, SeedImage};
+use bake_core::{Cloud, Medium, Region};
 use bake_engine::Mutations;
 use bake_testing::contract::{self, CloudWorld};
 use cloud_ec2::{Ec2Cloud, Ec2Settings, Folders, Keys};
@@ -24,12 +24,15 @@ struct Account {
     double: Double,
     folder: TempDir,
     base: Option<String>,
+    medium: Medium,
 }
 
 impl Account {
-    async fn with(bases: &[&str]) -> Self {
+    async fn with(bases: &[&str], medium: Medium) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let double = Double::builder().account(ACCOUNT, KEY).region(HERE).region(THERE).start().await.unwrap();
+        let machine = Machine::new(ACCOUNT, HERE, folder.path().join("machine"));
+        let double = Double::builder().account(ACCOUNT, KEY).region(HERE).region(THERE).machine(machine);
+        let double = double.start().await.unwrap();
         let disk = folder.path().join("disk");
         let file = fs::File::create(&disk).unwrap();
         file.set_len(1 << 30).unwrap();
@@ -43,7 +46,7 @@ impl Account {
             [only] => Some((*only).to_owned()),
             _ => None,
         };
-        Self { double, folder, base }
+        Self { double, folder, base, medium }
     }
 }
 
@@ -63,7 +66,7 @@ impl CloudWorld for Account {
             uploads: PathBuf::new(),
             host: Host::default(),
         };
-        let keys = Keys { access: KEY.into(), secret: "secret".into(), metadata: None };
+        let keys = Keys { access: KEY.into(), secret: "secret".into(), metadata: Some(self.double.endpoint()) };
         Arc::new(Ec2Cloud::with_keys(settings, &folders, Some(keys), mutations))
     }
 
@@ -78,10 +81,20 @@ impl CloudWorld for Account {
             let snapshots = self.double.snapshots(ACCOUNT, region);
             let snapshot = |one: &aws_double::Snapshot| format!("{region} {} {:?} {}", one.id, one.tags, one.state().0);
             lines.extend(snapshots.iter().map(snapshot));
+            let volumes = self.double.volumes(ACCOUNT, region);
+            lines.extend(volumes.iter().map(|one| format!("{region} {} {:?} {}", one.id, one.tags, one.state())));
         }
         describe(&self.folder.path().join("disks"), &mut lines);
         lines.sort();
         lines
+    }
+
+    fn medium(&self) -> Option<Medium> {
+        Some(self.medium)
+    }
+
+    fn makes_twice(&self) -> &[&str] {
+        &["ec2.volume_snapshot"]
     }
 
     fn another_region(&self) -> Region {
@@ -103,6 +116,11 @@ fn describe(folder: &Path, lines: &mut Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ec2_keeps_the_contract() {
-    contract::cloud(Account::with).await;
+async fn ec2_keeps_the_contract_with_disk_files() {
+    contract::cloud(async |bases: &[&str]| Account::with(bases, Medium::File).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ec2_keeps_the_contract_with_attached_volumes() {
+    contract::cloud(async |bases: &[&str]| Account::with(bases, Medium::Attached).await).await;
 }
