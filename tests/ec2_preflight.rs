@@ -12,12 +12,12 @@ fn changes(cloud: &Cloud) -> Vec<String> {
     calls.map(|call| call.operation).filter(|name| !reads(name)).collect()
 }
 
-/// A bake that cannot end well, for five reasons.
+/// A bake that cannot end well, for many reasons.
 fn hopeless() -> Cloud {
     let cloud = Cloud::new();
     cloud.environment(&format!(
         "distribute_images: {{ regions: [{THERE}, mars-north-1], accounts: [\"{FRIEND}\"], copy_to: [\"{OTHER}\", \
-         \"999999999999\"] }}"
+         \"999999999999\"] }}, register_ebs_ami: {{ volume_size: 512MiB }}"
     ));
     cloud.double.encrypt_by_default(THERE);
     cloud.double.fault(Fault::on("RegisterImage:DryRun", FaultKind::Denied).times(1000));
@@ -25,7 +25,8 @@ fn hopeless() -> Cloud {
     cloud
 }
 
-const FINDINGS: [&str; 6] = [
+const FINDINGS: [&str; 7] = [
+    "a root disk of 536870912 bytes is asked for, and the base image has 1073741824",
     "`mars-north-1` is no region that account 111122223333 can use",
     "account 111122223333 may not call RegisterImage in region `us-east-1`: UnauthorizedOperation",
     "account 111122223333 may not call CopyImage in region `eu-west-1`: UnauthorizedOperation",
@@ -60,6 +61,19 @@ fn a_plan_that_is_checked_tells_it_too() {
     let said = well.run(&["plan", "--check", "hello-bake"]);
     assert!(said.succeeds().stdout.contains("checked: regions, accounts and permissions"), "{}", said.stdout);
     assert_eq!(changes(&well), Vec::<String>::new());
+}
+
+// B42: the service would keep the encryption and say nothing.
+#[test]
+fn a_plain_copy_of_an_encrypted_image_is_refused() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    cloud.environment(&format!("distribute_images: {{ regions: [{THERE}], encryption: {{ {THERE}: plain }} }}"));
+    cloud.double.encrypt_by_default(HOME);
+    let said = cloud.run(&["hello-bake"]);
+    assert_ne!(said.code, Some(0), "{}", said.stderr);
+    said.tells("is encrypted, and no copy of it can be without encryption");
+    assert!(cloud.double.images(ACCOUNT, THERE).is_empty());
 }
 
 #[test]

@@ -158,7 +158,8 @@ fn start(world: &mut World, call: &Call) -> Answered {
     };
     let blocks = Blocks::new(parent.as_ref().map(|parent| Arc::clone(&parent.blocks)));
     let blocks = blocks.map_err(|error| Refusal::new("InternalServerException", error.to_string()).status(500))?;
-    let (now, delays) = (Instant::now(), world.delays);
+    let (now, delays, encrypting) = (Instant::now(), world.delays, world.encrypting.contains(&call.region));
+    let like_parent = || encrypting || parent.as_ref().is_some_and(|parent| parent.encrypted);
     let snapshot = Snapshot {
         id: world.id("snap"),
         owner: call.account.clone(),
@@ -167,8 +168,8 @@ fn start(world: &mut World, call: &Call) -> Answered {
         description: start.description,
         tags: start.tags,
         volumes: BTreeSet::new(),
-        encrypted: start.encrypted.unwrap_or_else(|| parent.as_ref().is_some_and(|parent| parent.encrypted)),
-        key: start.key.or_else(|| parent.and_then(|parent| parent.key)),
+        encrypted: start.encrypted.unwrap_or_else(like_parent),
+        key: start.key.or_else(|| parent.as_ref().and_then(|parent| parent.key.clone())),
         stage: Stage::Writing,
         created: Timestamp::now(),
         begun: now,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_double::{Delays, Double, Fault, FaultKind, SeedImage};
+use aws_double::{Delays, Double, DoubleBuilder, Fault, FaultKind, Machine, SeedImage};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Response};
@@ -22,7 +22,11 @@ struct Service {
 impl Service {
     async fn new() -> Self {
         let builder = Double::builder().account(OWN, "AKIAOWN").account(OTHER, "AKIAOTHER");
-        let double = builder.region(HERE).region(THERE).start().await.unwrap();
+        Self::of(builder.region(HERE).region(THERE)).await
+    }
+
+    async fn of(builder: DoubleBuilder) -> Self {
+        let double = builder.start().await.unwrap();
         // Without it even a client for plain HTTP cannot be made.
         let _another_test_may_have_done_so = rustls::crypto::ring::default_provider().install_default();
         Self { double, client: Client::builder().no_proxy().build().unwrap() }
@@ -321,4 +325,106 @@ async fn what_is_new_takes_its_time() {
     assert!(service.ec2(&describe).await.1.contains("<imageState>pending</imageState>"));
     tokio::time::sleep(image).await;
     assert!(service.ec2(&describe).await.1.contains("<imageState>available</imageState>"));
+}
+
+/// The text of an element of an answer.
+fn element<'a>(answer: &'a str, name: &str) -> &'a str {
+    let start = answer.find(&format!("<{name}>")).unwrap_or_else(|| panic!("no {name} in {answer}")) + name.len() + 2;
+    &answer[start..start + answer[start..].find('<').unwrap()]
+}
+
+const MACHINE: &str = "i-0123456789abcdef0";
+
+#[tokio::test]
+async fn volumes_are_made_by_the_rules() {
+    let service = Service::new().await;
+    let (snapshot, _) = service.seeded();
+    let create = |more: &[(&'static str, &'static str)]| {
+        let snapshot = snapshot.clone();
+        let mut form = vec![("Action", "CreateVolume".to_owned()), ("SnapshotId", snapshot)];
+        form.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        form
+    };
+    let ask = async |form: Vec<(&str, String)>| {
+        service.ec2(&form.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()).await
+    };
+    assert_code(&ask(create(&[])).await, "MissingParameter");
+    assert_code(&ask(create(&[("AvailabilityZone", "eu-west-1a")])).await, "InvalidZone.NotFound");
+    assert_code(&ask(create(&[("AvailabilityZone", "us-east-1a"), ("VolumeType", "fast")])).await, "UnknownVolumeType");
+    assert_code(&ask(create(&[("AvailabilityZone", "us-east-1a"), ("Size", "0")])).await, "InvalidParameterValue");
+    let once = create(&[("AvailabilityZone", "us-east-1a"), ("ClientToken", "once")]);
+    let (first, again) = (ask(once.clone()).await, ask(once).await);
+    assert_eq!(element(&first.1, "volumeId"), element(&again.1, "volumeId"), "a token makes one volume");
+    let other = create(&[("AvailabilityZone", "us-east-1b"), ("ClientToken", "once")]);
+    assert_code(&ask(other).await, "IdempotentParameterMismatch");
+    let volume = element(&first.1, "volumeId");
+    let detach = service.ec2(&[("Action", "DetachVolume"), ("VolumeId", volume)]).await;
+    assert_code(&detach, "IncorrectState");
+    assert_eq!(service.ec2(&[("Action", "DeleteVolume"), ("VolumeId", volume)]).await.0, 200);
+    assert_code(&service.ec2(&[("Action", "DeleteVolume"), ("VolumeId", volume)]).await, "InvalidVolume.NotFound");
+}
+
+#[tokio::test]
+async fn a_volume_is_a_disk_of_the_machine_that_it_is_attached_to() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    use std::os::unix::fs::FileExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(OWN, HERE, folder.path());
+    let service = Service::of(Double::builder().account(OWN, "AKIAOWN").region(HERE).machine(machine)).await;
+    let (snapshot, _) = service.seeded();
+    let create = |zone| [("Action", "CreateVolume"), ("SnapshotId", &*snapshot), ("AvailabilityZone", zone)];
+    let far = service.ec2(&create("us-east-1a")).await.1;
+    let near = service.ec2(&create("us-east-1b")).await.1;
+    let (far, near) = (element(&far, "volumeId"), element(&near, "volumeId"));
+    let attach = |volume, device| {
+        [("Action", "AttachVolume"), ("VolumeId", volume), ("InstanceId", MACHINE), ("Device", device)]
+    };
+    assert_code(&service.ec2(&attach(far, "/dev/sdf")).await, "InvalidVolume.ZoneMismatch");
+    assert_code(&service.ec2(&attach(near, "/dev/sda1")).await, "InvalidParameterValue");
+    assert_code(&service.ec2(&attach(near, "nvme1n1")).await, "InvalidParameterValue");
+    assert_eq!(service.ec2(&attach(near, "/dev/sdf")).await.0, 200);
+    assert_code(&service.ec2(&attach(near, "/dev/sdg")).await, "VolumeInUse");
+    assert_code(&service.ec2(&[("Action", "DeleteVolume"), ("VolumeId", near)]).await, "VolumeInUse");
+    let told = service.ec2(&[("Action", "DescribeInstances"), ("InstanceId.1", MACHINE)]).await.1;
+    assert!(told.contains("<deviceName>/dev/sdf</deviceName>"), "{told}");
+
+    let node = folder.path().join("dev/nvme9n1");
+    let disk = std::fs::File::options().read(true).write(true).open(&node).unwrap();
+    disk.write_all_at(b"written on the machine", 3 << 19).unwrap();
+    let taken = service.ec2(&[("Action", "CreateSnapshot"), ("VolumeId", near)]).await.1;
+    let copy = folder.path().join("copy");
+    service.double.write_snapshot(HERE, element(&taken, "snapshotId"), &copy).unwrap();
+    let mut there = [0; 22];
+    std::fs::File::open(&copy).unwrap().read_exact_at(&mut there, 3 << 19).unwrap();
+    assert_eq!(&there, b"written on the machine");
+
+    let detached = || async { service.ec2(&[("Action", "DescribeVolumes"), ("VolumeId.1", near)]).await.1 };
+    assert_eq!(service.ec2(&[("Action", "DetachVolume"), ("VolumeId", near)]).await.0, 200);
+    assert!(detached().await.contains("<status>in-use</status>"), "somebody has it open");
+    drop(disk);
+    while !detached().await.contains("<status>available</status>") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!node.exists());
+}
+
+#[tokio::test]
+async fn an_instance_is_told_who_it_is_for_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(OWN, HERE, folder.path());
+    let service = Service::of(Double::builder().region(HERE).machine(machine)).await;
+    let at = |path: &str| format!("{}/latest/{path}", service.double.endpoint());
+    let without = service.client.get(at("meta-data/instance-id")).send().await.unwrap();
+    assert_eq!(without.status(), 401);
+    let life = "x-aws-ec2-metadata-token-ttl-seconds";
+    let token = service.client.put(at("api/token")).header(life, "60").send().await.unwrap();
+    assert_eq!(token.headers()[life], "60");
+    let token = token.text().await.unwrap();
+    let get = |path: &str| service.client.get(at(path)).header("x-aws-ec2-metadata-token", &token).send();
+    assert_eq!(get("meta-data/instance-id").await.unwrap().text().await.unwrap(), MACHINE);
+    assert_eq!(get("meta-data/placement/availability-zone").await.unwrap().text().await.unwrap(), "us-east-1b");
+    assert_eq!(get("meta-data/nothing").await.unwrap().status(), 404);
 }

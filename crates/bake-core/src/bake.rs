@@ -220,7 +220,11 @@ impl Bake {
     /// Fails if there is any.
     pub async fn look_ahead(&self, cx: StepContext, base: &BaseImage) -> StepResult<()> {
         let ahead = Ahead { base: base.clone(), medium: self.composition.blockdevice.medium(), wishes: self.wishes() };
-        let findings = self.composition.cloud.preflight(cx, &ahead).await?;
+        let small = ahead.wishes.root_disks.iter().filter(|size| **size < base.size);
+        let mut findings: Vec<_> = small
+            .map(|size| format!("a root disk of {size} bytes is asked for, and the base image has {}", base.size))
+            .collect();
+        findings.extend(self.composition.cloud.preflight(cx, &ahead).await?);
         match findings.is_empty() {
             true => Ok(()),
             false => Err(StepError::permanent("this bake cannot end well").details(findings)),

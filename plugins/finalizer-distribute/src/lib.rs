@@ -193,6 +193,7 @@ impl Finalizer for DistributeImages {
         Wishes {
             copies: self.regions.iter().flat_map(in_region).collect(),
             shared_with: self.share.iter().flat_map(|share| share.with.iter().cloned()).collect(),
+            ..Wishes::default()
         }
     }
 

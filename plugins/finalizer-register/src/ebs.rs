@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
 use bake_core::{
     BakeHandles, Cloud, DEFAULT_DESCRIPTION, DESCRIPTION, Finalizer, Image, ImageName, Images, Machine, Needs,
-    PlanError, RegisterImage, RootDisk, Templates,
+    PlanError, RegisterImage, RootDisk, Templates, Wishes,
 };
 use bake_engine::{MutationKind, Steps};
 use serde::Deserialize;
@@ -227,6 +227,10 @@ impl Finalizer for RegisterEbsAmi {
 
     fn templates(&self) -> Templates {
         templates(&self.settings.image_name, ENDING, &self.settings.description)
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes { root_disks: self.disk.size.into_iter().collect(), ..Wishes::default() }
     }
 
     fn plan(self: Arc<Self>, bake: &BakeHandles, steps: &mut Steps<'_>) -> Result<Images, PlanError> {

@@ -7,6 +7,8 @@ pub struct Wishes {
     pub copies: Vec<CopyTarget>,
     /// Accounts that may use the images, in every region.
     pub shared_with: Vec<Account>,
+    /// Sizes in bytes that root disks are to have.
+    pub root_disks: Vec<u64>,
 }
 
 /// Where a copy of every image goes.
@@ -36,5 +38,6 @@ impl Wishes {
     pub fn add(&mut self, other: Self) {
         self.copies.extend(other.copies);
         self.shared_with.extend(other.shared_with);
+        self.root_disks.extend(other.root_disks);
     }
 }
