@@ -26,7 +26,7 @@ fn hopeless() -> Cloud {
 }
 
 const FINDINGS: [&str; 7] = [
-    "a root disk of 536870912 bytes is asked for, and the base image has 1073741824",
+    "a root disk of 512MiB is asked for, and the base image has 1GiB",
     "`mars-north-1` is no region that account 111122223333 can use",
     "account 111122223333 may not call RegisterImage in region `us-east-1`: UnauthorizedOperation",
     "account 111122223333 may not call CopyImage in region `eu-west-1`: UnauthorizedOperation",

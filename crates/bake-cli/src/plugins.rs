@@ -246,6 +246,58 @@ mod tests {
         }
     }
 
+    /// A value that a setting may have, as it is written in a file.
+    fn sample(takes: Takes) -> String {
+        match takes {
+            Takes::Text | Takes::Secret => "text".into(),
+            Takes::Integer => "1".into(),
+            Takes::Boolean => "true".into(),
+            Takes::Duration => "90s".into(),
+            Takes::Size => "8GiB".into(),
+            Takes::AccountId => "'012345678901'".into(),
+            Takes::OneOf(words) => words[0].into(),
+            Takes::List(item) => format!("[{}]", sample(*item)),
+            Takes::TextMap => "{ Key: text }".into(),
+            Takes::Map(value) => format!("{{ Key: {} }}", sample(*value)),
+        }
+    }
+
+    /// What a file may say and what the plugin reads are written down in two places.
+    #[test]
+    fn every_setting_takes_what_it_says_that_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::new(|_| Some(folder.path().into()));
+        for info in catalog().iter().filter(|info| info.built == Built::Yes) {
+            let (name, ec2) = (info.name, ["ec2", "linux", "register_ebs_ami"].contains(&info.name));
+            let set = match (info.kind, info.stage) {
+                (PluginKind::Finalizer, Some(Stage::Register)) => format!("[{name}]"),
+                (PluginKind::Finalizer, _) => format!("[register_image, {name}]"),
+                _ if ec2 => "[register_ebs_ami]".into(),
+                _ => "[register_image]".into(),
+            };
+            let base = if ec2 { "ec2_apt_linux" } else { "local_apt_linux" };
+            for setting in info.settings {
+                // A poke has to have somewhere to go to.
+                let more = match name {
+                    "http_poke" | "asgard_poke" if setting.name != "url" => ", url: 'http://h/'",
+                    _ => "",
+                };
+                let value = if setting.name == "url" { "'http://h/'".into() } else { sample(setting.takes) };
+                let (kind, key) = (info.kind, setting.name);
+                let plugins = format!("plugins: {{ {kind}: {{ {name}: {{ {key}: {value}{more} }} }} }}");
+                let text = format!("e: {{ extends: {base}, finalizer_set: {set}, {plugins} }}");
+                let layers =
+                    Layers::new().built_in(include_str!("../../../environments.yaml")).file("e.yaml", text.as_str());
+                let config = layers.load(&catalog()).unwrap_or_else(|errors| panic!("{text}\n{errors}"));
+                let environment = config.environment("e").unwrap_or_else(|error| panic!("{text}\n{error}"));
+                let composed = compose(&environment, &Overrides::default(), &places, &mut Mutations::new());
+                // What it means may be refused.
+                let error = composed.err().map(|error| format!("{error:#}")).unwrap_or_default();
+                assert!(!error.contains("is wanted") && !error.contains("unknown field"), "{text}\n{error}");
+            }
+        }
+    }
+
     /// The steps of a bake with this finalizer set, as a plan prints them.
     fn plan(set: &str) -> serde_json::Value {
         let text = format!("e: {{ extends: local_apt_linux, finalizer_set: {set} }}");

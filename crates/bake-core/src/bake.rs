@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bake_config::{Condition, StepUse, Text};
+use bake_config::{ByteSize, Condition, StepUse, Text};
 use bake_engine::{
     Handle, LiveGuard, Plan, Retry, Slot, StepContext, StepDefaults, StepError, StepResult, Steps, Undo, Verdict,
 };
@@ -222,7 +222,13 @@ impl Bake {
         let ahead = Ahead { base: base.clone(), medium: self.composition.blockdevice.medium(), wishes: self.wishes() };
         let small = ahead.wishes.root_disks.iter().filter(|size| **size < base.size);
         let mut findings: Vec<_> = small
-            .map(|size| format!("a root disk of {size} bytes is asked for, and the base image has {}", base.size))
+            .map(|size| {
+                format!(
+                    "a root disk of {} is asked for, and the base image has {}",
+                    ByteSize(*size),
+                    ByteSize(base.size)
+                )
+            })
             .collect();
         findings.extend(self.composition.cloud.preflight(cx, &ahead).await?);
         match findings.is_empty() {

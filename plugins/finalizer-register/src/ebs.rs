@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bake_config::{Built, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
+use bake_config::{Built, ByteSize, PluginInfo, PluginKind, Setting, Stage, Takes, Text};
 use bake_core::{
     BakeHandles, Cloud, DEFAULT_DESCRIPTION, DESCRIPTION, Finalizer, Image, ImageName, Images, Machine, Needs,
     PlanError, RegisterImage, RootDisk, Templates, Wishes,
@@ -95,9 +95,9 @@ pub struct EbsSettings {
     pub imds: String,
     /// The type of the root disk.
     pub volume_type: String,
-    /// Its size in bytes.
+    /// Its size.
     #[serde(default)]
-    pub volume_size: Option<u64>,
+    pub volume_size: Option<ByteSize>,
     /// Operations per second.
     #[serde(default)]
     pub iops: Option<u32>,
@@ -209,7 +209,12 @@ fn root_disk(settings: &EbsSettings) -> Result<RootDisk, String> {
         }
         _ => {}
     }
-    Ok(RootDisk { kind: Some(volume_type.clone()), size: *volume_size, iops: *iops, throughput: *throughput })
+    Ok(RootDisk {
+        kind: Some(volume_type.clone()),
+        size: volume_size.map(|size| size.0),
+        iops: *iops,
+        throughput: *throughput,
+    })
 }
 
 impl Finalizer for RegisterEbsAmi {
