@@ -26,7 +26,7 @@ pub(crate) struct Cloud {
     pub(crate) house: House,
     pub(crate) double: Double,
     _runtime: Runtime,
-    base: String,
+    pub(crate) base: String,
     on_an_instance: bool,
 }
 
@@ -207,6 +207,32 @@ fn images_go_to_three_regions_and_two_accounts() {
         let base = usize::from((account, region) == (ACCOUNT, HOME));
         assert_eq!((images, snapshots), (0, base), "{account} {region}");
     }
+    cloud.house.assert_clean();
+}
+
+// The EBS direct API reads no public snapshots, and begins nothing on top of another account's.
+#[test]
+fn a_public_base_image_is_copied_once_for_all_bakes() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::new();
+    let bytes = disk(&DiskOptions::default().size_mib(256));
+    let snapshot = cloud.double.seed_snapshot(OTHER, HOME, &bytes).expect("the disk can be read");
+    let public = SeedImage { public: true, ..SeedImage::new("public-base", &snapshot) };
+    let public = cloud.double.seed_image(OTHER, HOME, public).expect("the snapshot is there");
+    cloud.run(&["--base", &public, "hello-bake"]).succeeds();
+    cloud.run(&["--base", &public, "hello-dep"]).succeeds();
+    let calls = cloud.double.requests();
+    let (dry, real): (Vec<_>, Vec<_>) = calls
+        .iter()
+        .filter(|call| call.operation == "CopyImage")
+        .partition(|call| call.parameters.contains_key("DryRun"));
+    assert_eq!((real.len(), dry.len()), (1, 2), "one copy, and a dry run before each bake");
+    let images = cloud.images(HOME);
+    let own = images.iter().find(|image| image.name == format!("bake base {public}")).expect("the copy stays");
+    assert_eq!(own.tags["bake:base"], public);
+    let image = images.iter().find(|image| image.name.starts_with("hello-dep")).expect("it was baked");
+    assert!(cloud.has_package(HOME, image, "hello-dep"));
+    assert_eq!(cloud.run(&["gc", "--older-than", "0s"]).succeeds().stdout, "");
     cloud.house.assert_clean();
 }
 

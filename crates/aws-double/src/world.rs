@@ -78,6 +78,8 @@ pub struct Image {
     pub tags: BTreeMap<String, String>,
     /// Accounts that may launch it.
     pub launch: BTreeSet<String>,
+    /// Whether everybody may.
+    pub public: bool,
     /// Region and id of the image that it is a copy of.
     pub source: Option<(String, String)>,
     /// When others do not see it any more.
@@ -217,6 +219,8 @@ pub struct SeedImage {
     pub imds: Option<String>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
+    /// Whether everybody may launch and copy it.
+    pub public: bool,
 }
 
 impl SeedImage {
@@ -230,11 +234,17 @@ impl SeedImage {
             boot_mode: Some("uefi-preferred".into()),
             imds: Some("v2.0".into()),
             tags: BTreeMap::new(),
+            public: false,
         }
     }
 }
 
 impl Image {
+    /// Tells whether an account may launch and copy it.
+    pub(crate) fn is_for(&self, account: &str) -> bool {
+        self.public || self.owner == account || self.launch.contains(account)
+    }
+
     /// Returns the state that calls show.
     pub fn state(&self) -> &'static str {
         match &self.failed {
@@ -374,6 +384,7 @@ impl World {
             imds: seed.imds,
             tags: seed.tags,
             launch: BTreeSet::new(),
+            public: seed.public,
             source: None,
             deprecated: None,
             protection: "disabled".into(),

@@ -18,8 +18,8 @@ use crate::plugin::{
     Provisioner, VolumeKinds, Volumes, Wishes, pointer,
 };
 use crate::{
-    AttachVolume, Attachment, BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, PackageRequest,
-    Region, Rendered, Sealed, Snapshot, Tags, Volume,
+    AttachVolume, Attachment, BaseImage, CreateSnapshot, CreateVolume, Identity, Image, Installed, OwnBase,
+    PackageRequest, Region, Rendered, Sealed, Snapshot, Tags, Volume,
 };
 
 /// The plugins of one environment, put together and known to fit.
@@ -311,11 +311,21 @@ impl Bake {
     ) -> Result<(Handle<Installed>, Handle<Sealed>), PlanError> {
         let Composition { cloud, blockdevice, volume: volumes, provisioner, .. } = &self.composition;
         let kinds = self.composition.volume_kinds()?;
+        let own = kinds.own.as_ref().map(|kind| {
+            let step = steps.step("own").needs((base, preflight));
+            let step = step.when("the base image is another account's", base, |base: BaseImage| Ok(base.borrowed));
+            step.mutate(kind, |(base, _)| OwnBase { base: base.id, region: base.region })
+        });
+        let own = own.map(|own| own.maybe());
         Ok(steps.scope("volume", |scope| {
-            let volume =
-                scope.step("create").needs((base, preflight)).slot(Slot::LocalIo).mutate(&kinds.create, |(base, _)| {
-                    CreateVolume { base: base.id, region: base.region, snapshot: base.snapshot }
-                });
+            let volume = scope.step("create").needs((base, preflight, own)).slot(Slot::LocalIo).mutate(
+                &kinds.create,
+                |(base, _, own)| CreateVolume {
+                    base: base.id,
+                    region: base.region,
+                    snapshot: own.flatten().map(|own| own.snapshot).or(base.snapshot),
+                },
+            );
             let attachment = kinds.attach.as_ref().map(|kind| {
                 let request = |volume: Volume| AttachVolume { volume: volume.id, region: volume.region };
                 scope.step("attach").needs(volume).mutate(kind, request)

@@ -415,7 +415,7 @@ fn as_map(values: Json) -> Map<String, Json> {
 
 fn base_values(base: &BaseImage) -> Map<String, Json> {
     // What only the cloud has to know stays out of templates.
-    let BaseImage { id, name, region, architecture, size, tags, snapshot: _, machine: _ } = base;
+    let BaseImage { id, name, region, architecture, size, tags, snapshot: _, machine: _, borrowed: _ } = base;
     let fields =
         json!({ "id": id, "name": name, "region": region, "architecture": architecture, "size": size, "tags": tags });
     as_map(json!({ "base": fields, "arch": architecture, "region": region }))
@@ -530,6 +530,7 @@ mod tests {
             tags: [("KEY".into(), "value".into())].into(),
             snapshot: None,
             machine: Machine::default(),
+            borrowed: false,
         };
         known().provisioned(&base, &installed)
     }

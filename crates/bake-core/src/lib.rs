@@ -24,8 +24,8 @@ pub use image_name::TooShort;
 pub use known::{Explanation, Facts, Known, Moment, NAMES, Name, NameUse, VariableError, find_name};
 pub use model::{
     AppVersion, AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, Encryption, GuardImage,
-    Identity, Image, Installed, Machine, Package, PackageChanges, RegisterImage, Renamed, Rendered, RootDisk, Sealed,
-    ShareImage, Shared, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
+    Identity, Image, Installed, Machine, OwnBase, OwnedBase, Package, PackageChanges, RegisterImage, Renamed, Rendered,
+    RootDisk, Sealed, ShareImage, Shared, Snapshot, TagResource, Taggable, Tagged, Tags, Volume,
 };
 pub use plugin::{
     Ahead, BakeHandles, BaseQuery, BlockDevice, Cloud, CloudKinds, CopyTarget, Disk, Finalizer, ImageName, Images,

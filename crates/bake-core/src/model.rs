@@ -32,6 +32,9 @@ pub struct BaseImage {
     /// What the machines are like that it boots on.
     #[serde(default)]
     pub machine: Machine,
+    /// Whether it is another account's: then its bytes cannot be read from anywhere before there is a copy of our own.
+    #[serde(default)]
+    pub borrowed: bool,
 }
 
 /// What an image says of the machines that boot it. What is `None` is left to the cloud.
@@ -74,6 +77,22 @@ pub struct CreateVolume {
     /// The snapshot that the base's root disk is made of, where the cloud keeps that apart.
     #[serde(default)]
     pub snapshot: Option<SnapshotId>,
+}
+
+/// A request for a copy of a base image's bytes that this account may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnBase {
+    /// The base image, which is another account's.
+    pub base: BaseId,
+    /// Where it is, and the copy will be.
+    pub region: Region,
+}
+
+/// A copy of a base image's bytes that this account may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedBase {
+    /// The snapshot that its root disk is made of.
+    pub snapshot: SnapshotId,
 }
 
 /// A writable disk.

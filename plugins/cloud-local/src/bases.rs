@@ -151,6 +151,7 @@ impl Candidate {
             tags,
             snapshot: None,
             machine: Machine::default(),
+            borrowed: false,
         };
         Self { image, line: record.line() }
     }

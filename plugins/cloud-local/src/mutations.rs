@@ -25,6 +25,7 @@ const STORE_WORD: &str = "local";
 /// knows its own store, and is undone there.
 pub fn register(store: &Store, mutations: &mut Mutations) -> CloudKinds {
     let volumes = VolumeKinds {
+        own: None,
         create: mutations.register(LocalVolumes(store.clone())),
         attach: None,
         snapshot: Some(mutations.register(LocalSnapshots(store.clone()))),

@@ -42,7 +42,7 @@ pub(super) fn describe(world: &mut World, mut call: Call) -> Answered {
     }
     let mut found = Vec::new();
     for image in space.images.values() {
-        let may = image.owner == call.account || image.launch.contains(&call.account);
+        let may = image.is_for(&call.account);
         let by_id =
             if ids.is_empty() { image.owner == call.account || !owners.is_empty() } else { ids.contains(&image.id) };
         let owner = |owner: &String| *owner == image.owner || (owner == "self" && image.owner == call.account);
@@ -191,6 +191,7 @@ pub(super) fn register(world: &mut World, mut call: Call) -> Answered {
         imds,
         tags,
         launch: BTreeSet::new(),
+        public: false,
         source: None,
         deprecated: None,
         protection: "disabled".into(),
@@ -290,7 +291,7 @@ pub(super) fn copy(world: &mut World, mut call: Call) -> Answered {
     free_name(world, &call, &name)?;
     let account = call.account.clone();
     let original = world.space(&from)?.images.get(&source).cloned();
-    let original = original.filter(|image| image.owner == account || image.launch.contains(&account));
+    let original = original.filter(|image| image.is_for(&account));
     let original = original
         .filter(|image| !image.deregistered)
         .ok_or_else(|| Refusal::new("InvalidAMIID.NotFound", format!("The image id '[{source}]' does not exist")))?;
@@ -304,7 +305,7 @@ pub(super) fn copy(world: &mut World, mut call: Call) -> Answered {
     for disk in &original.disks {
         let bytes = world.space(&from)?.snapshots.get(&disk.snapshot).cloned();
         let bytes = bytes.ok_or_else(|| Refusal::new("InvalidSnapshot.NotFound", "A snapshot of the image is gone"))?;
-        if bytes.owner != account && !bytes.volumes.contains(&account) {
+        if bytes.owner != account && !bytes.volumes.contains(&account) && !original.public {
             let message = "You do not have permission to access the storage of this ami";
             return Err(Refusal::new("InvalidRequest", message));
         }
@@ -345,6 +346,7 @@ pub(super) fn copy(world: &mut World, mut call: Call) -> Answered {
         disks,
         tags,
         launch: BTreeSet::new(),
+        public: false,
         source: Some((from, source)),
         deprecated: None,
         protection: "disabled".into(),

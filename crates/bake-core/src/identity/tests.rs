@@ -47,6 +47,7 @@ fn base() -> BaseImage {
         tags: [("base_ami_version".into(), "7".into())].into(),
         snapshot: None,
         machine: Machine::default(),
+        borrowed: false,
     }
 }
 

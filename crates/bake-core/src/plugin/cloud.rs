@@ -6,7 +6,7 @@ use bake_engine::{MutationKind, StepContext, StepError, StepResult, Undone};
 
 use crate::{
     Account, Ahead, AttachVolume, Attachment, BaseImage, CopyImage, CreateSnapshot, CreateVolume, GuardImage, Image,
-    Medium, Region, RegisterImage, ShareImage, Shared, Snapshot, TagResource, Tagged, Volume,
+    Medium, OwnBase, OwnedBase, Region, RegisterImage, ShareImage, Shared, Snapshot, TagResource, Tagged, Volume,
 };
 
 /// Which base image is meant.
@@ -40,6 +40,8 @@ pub struct CloudKinds {
 /// The kinds of change around a volume, for one way that it comes to this machine.
 #[derive(Clone)]
 pub struct VolumeKinds {
+    /// A base image of another account as one of our own, where volumes cannot be made of it otherwise. It stays for later bakes.
+    pub own: Option<MutationKind<OwnBase, OwnedBase>>,
     /// A writable disk from a base image. Scaffold: undone when the run ends.
     pub create: MutationKind<CreateVolume, Volume>,
     /// The volume as a disk of this machine, where that is a change of its own. Scaffold, too.

@@ -129,6 +129,7 @@ impl FakeCloud {
             name: (*name).into(),
             region: Region::new("here"),
             architecture: Architecture::of_this_machine(),
+            borrowed: false,
             size: BASE_SIZE,
             tags: [("base_ami_version".into(), "7".into())].into(),
             snapshot: None,

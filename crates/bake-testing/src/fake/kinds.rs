@@ -20,7 +20,7 @@ pub(super) fn register(cloud: &FakeCloud, lacks: Lacks, mutations: &mut Mutation
     let tag = (lacks != Lacks::Tags).then(|| mutations.register(Tagging(cloud.clone())));
     let copy = (lacks != Lacks::Copies).then(|| making(cloud, mutations));
     let medium = if cloud.state().disks.is_some() { Medium::File } else { Medium::Attached };
-    let volumes = [(medium, VolumeKinds { create: volume, attach: None, snapshot })].into();
+    let volumes = [(medium, VolumeKinds { own: None, create: volume, attach: None, snapshot })].into();
     CloudKinds { volumes, image, copy, tag, share: None, guard: None }
 }
 

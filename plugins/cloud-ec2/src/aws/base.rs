@@ -149,6 +149,7 @@ fn base_image(place: &Place, image: Image) -> StepResult<BaseImage> {
         tags: tags(image.tags.as_deref()),
         snapshot: Some(SnapshotId::new(snapshot)),
         machine: machine(&image, device),
+        borrowed: image.owner_id.as_deref() != Some(place.account().as_str()),
         id: BaseId::new(id),
     })
 }

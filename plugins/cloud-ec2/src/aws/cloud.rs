@@ -15,6 +15,7 @@ use crate::aws::copies::Copies;
 use crate::aws::disks::Disks;
 use crate::aws::guarding::Guarding;
 use crate::aws::images::{self, Images};
+use crate::aws::own_base::OwnBases;
 use crate::aws::sharing::Sharing;
 use crate::aws::snapshots::Uploads;
 use crate::aws::tagging::Tagging;
@@ -37,11 +38,14 @@ pub fn register(settings: &serde_json::Value, folders: &Folders, mutations: &mut
 
 fn register_with(ec2: &Ec2, mutations: &mut Mutations) -> CloudKinds {
     let files = VolumeKinds {
+        own: Some(mutations.register(OwnBases(ec2.clone()))),
         create: mutations.register(Disks(ec2.clone())),
         attach: None,
         snapshot: Some(mutations.register(Uploads(ec2.clone()))),
     };
     let attached = VolumeKinds {
+        // A volume can be made of what may only be read.
+        own: None,
         create: mutations.register(Volumes(ec2.clone())),
         attach: Some(mutations.register(Attachments::new(ec2.clone()))),
         snapshot: Some(mutations.register(VolumeSnapshots(ec2.clone()))),

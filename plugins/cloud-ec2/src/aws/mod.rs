@@ -13,6 +13,7 @@ mod disks;
 mod guarding;
 mod images;
 mod instance;
+mod own_base;
 mod preflight;
 mod scraps;
 mod sharing;

@@ -68,6 +68,13 @@ async fn check_home(ec2: &Ec2, home: &Place, ahead: &Ahead) -> StepResult<Vec<St
             }
         }
     }
+    if ahead.base.borrowed && ahead.medium == Medium::File {
+        let call = || {
+            let call = home.ec2().copy_image().dry_run(true).name(NAME).source_region(home.region().as_str());
+            call.source_image_id(ahead.base.id.as_str()).send()
+        };
+        findings.extend(allowed(home, "CopyImage", call).await?);
+    }
     let call = || home.ec2().register_image().dry_run(true).name(NAME).root_device_name("/dev/xvda").send();
     findings.extend(allowed(home, "RegisterImage", call).await?);
     Ok(findings)

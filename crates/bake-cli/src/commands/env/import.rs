@@ -82,6 +82,7 @@ mod tests {
             tags: [("base_ami_version".into(), "baseos-5.1".into())].into(),
             snapshot: None,
             machine: Machine::default(),
+            borrowed: false,
         };
         let installed =
             Installed { requested: vec![package.clone()], main: package, changes: PackageChanges::default() };
