@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Uploads of snapshots, measured against coldsnap: `bench_ebs`, for `scripts/bench`.
 
+# Set by `scripts/bench`.
+: "${work:?}" "${bake:?}" "${runs:?}"
+
 readonly coldsnap_version=0.12.0 disk_mib=2048
 double=$(target_folder)/release/aws-double
 limit=$(target_folder)/release/examples/put_limit
