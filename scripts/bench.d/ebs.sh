@@ -59,8 +59,8 @@ measure() {
         die "failed: $*"
     }
     read -r -a measured <"$work/measured"
-    awk -v wall="${measured[0]}" -v user="${measured[1]}" -v system="${measured[2]}" -v memory="${measured[3]}" \
-        'BEGIN { printf "%d %d %d\n", wall * 1000, (user + system) * 1000, memory }'
+    awk -v wall="${measured[0]}" -v user="${measured[1]}" -v kernel="${measured[2]}" -v memory="${measured[3]}" \
+        'BEGIN { printf "%d %d %d\n", wall * 1000, (user + kernel) * 1000, memory }'
 }
 
 upload_by_bake() {
