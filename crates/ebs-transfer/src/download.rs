@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{ApiError, BlockPage, ErrorClass, SnapshotApi};
@@ -191,14 +192,16 @@ async fn fetch<A: SnapshotApi>(
 ) -> TransferResult<(Digest, Bytes)> {
     loop {
         let permit = pace.go().await;
+        let begun = Instant::now();
         let answer = api.get_block(snapshot, index, &token).await;
+        let took = begun.elapsed();
         drop(permit);
         let error = match answer {
             Ok(block) => {
                 let data = block.data.clone();
                 let digest = tokio::task::spawn_blocking(move || Digest::of(&data)).await.expect("it does not panic");
                 if block.data.len() == BLOCK_SIZE && block.digest.is_none_or(|said| said == digest) {
-                    pace.went_well();
+                    pace.went_well(took);
                     return Ok((digest, block.data));
                 }
                 ApiError { class: ErrorClass::BadChecksum, message: "its bytes are not those of its checksum".into() }

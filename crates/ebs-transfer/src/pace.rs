@@ -6,18 +6,23 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Calls in flight at first. At 100 ms each, which is what the service's documentation reckons with, these are 640 a second.
-const FIRST: usize = 64;
+/// Calls in flight at first. Each of them holds a block in memory. At 100 ms each, which is what the service's documentation reckons
+/// with, these are 240 a second, and 640 four seconds later.
+const FIRST: usize = 24;
 
 /// Most and fewest calls in flight.
 const MOST: usize = 128;
 const FEWEST: usize = 4;
 
+/// How much longer than the fastest a call takes that had to wait.
+const QUEUED: u32 = 2;
+
 /// Calls in a second: what the service allows for one snapshot, less a margin.
 const RATE: u32 = 950;
 
 /// Lets so many calls go at once as the service takes without complaint: one more for each round that went well, half of them
-/// when it says that they are too many.
+/// when it says that they are too many. Calls that take much longer than the fastest did wait in a queue somewhere, and one more
+/// would only wait with them (as TCP Vegas reckons).
 ///
 /// The rate is kept by a clock that runs ahead by one gap for each call. A token bucket of a library would let a burst go,
 /// which the service counts against the second.
@@ -32,6 +37,8 @@ struct State {
     /// Permits in flight that are not given again.
     surplus: usize,
     good: usize,
+    /// How long the fastest call took.
+    fastest: Duration,
     next: Instant,
     halved: Instant,
 }
@@ -39,7 +46,7 @@ struct State {
 impl Pace {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        let state = State { limit: FIRST, surplus: 0, good: 0, next: now, halved: now };
+        let state = State { limit: FIRST, surplus: 0, good: 0, fastest: Duration::MAX, next: now, halved: now };
         Self { permits: Semaphore::new(FIRST), state: Mutex::new(state), gap: Duration::from_secs(1) / RATE }
     }
 
@@ -70,9 +77,13 @@ impl Pace {
         tokio::time::sleep_until(turn).await;
     }
 
-    /// Hears that a call went well.
-    pub(crate) fn went_well(&self) {
+    /// Hears that a call went well, and how long it took.
+    pub(crate) fn went_well(&self, took: Duration) {
         let mut state = self.state();
+        state.fastest = state.fastest.min(took);
+        if took > state.fastest.saturating_mul(QUEUED) {
+            return;
+        }
         state.good += 1;
         if state.good >= state.limit && state.limit < MOST {
             (state.limit, state.good) = (state.limit + 1, 0);
@@ -128,11 +139,21 @@ mod tests {
     async fn fewer_go_at_once_after_a_complaint_and_more_when_all_is_well() {
         let pace = Pace::new();
         pace.was_throttled();
-        assert_eq!(pace.permits.available_permits(), 32);
-        for _ in 0..33 {
-            pace.went_well();
+        assert_eq!(pace.permits.available_permits(), 12);
+        for _ in 0..13 {
+            pace.went_well(Duration::from_millis(100));
         }
-        assert_eq!(pace.permits.available_permits(), 33);
+        assert_eq!(pace.permits.available_permits(), 13);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_go_at_once_when_they_would_only_wait() {
+        let pace = Pace::new();
+        pace.went_well(Duration::from_millis(2));
+        for _ in 0..1000 {
+            pace.went_well(Duration::from_millis(20));
+        }
+        assert_eq!(pace.limit(), FIRST);
     }
 
     #[tokio::test(start_paused = true)]
@@ -143,8 +164,8 @@ mod tests {
             flying.push(pace.go().await);
         }
         pace.was_throttled();
-        assert_eq!(pace.limit(), 32);
+        assert_eq!(pace.limit(), FIRST / 2);
         flying.clear();
-        assert_eq!(pace.permits.available_permits(), 32);
+        assert_eq!(pace.permits.available_permits(), FIRST / 2);
     }
 }

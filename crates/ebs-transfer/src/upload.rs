@@ -25,7 +25,7 @@ use crate::patience::{Patience, Tries};
 use crate::scan::{Changed, Scan};
 
 /// Blocks between those who read and those who send.
-const QUEUE: usize = 16;
+const QUEUE: usize = 4;
 
 /// What is uploaded, and where to.
 #[derive(Clone, Debug)]
@@ -177,11 +177,12 @@ async fn put<A: SnapshotApi>(
 ) -> TransferResult<()> {
     loop {
         let permit = pace.go().await;
+        let begun = Instant::now();
         let answer = api.put_block(snapshot, index, data.clone(), digest).await;
         drop(permit);
         let error = match answer {
             Ok(echo) if echo.is_none_or(|echo| echo == digest) => {
-                pace.went_well();
+                pace.went_well(begun.elapsed());
                 return Ok(());
             }
             Ok(_) => {
