@@ -64,6 +64,14 @@ impl Cloud {
         cloud
     }
 
+    /// Returns the id of a base image that everybody may use, of another account.
+    pub(crate) fn public_base(&self) -> String {
+        let bytes = disk(&DiskOptions::default().size_mib(256));
+        let snapshot = self.double.seed_snapshot(OTHER, HOME, &bytes).expect("the disk can be read");
+        let public = SeedImage { public: true, ..SeedImage::new("public-base", &snapshot) };
+        self.double.seed_image(OTHER, HOME, public).expect("the snapshot is there")
+    }
+
     /// Sets the environment, with more settings of the finalizers.
     pub(crate) fn environment(&self, finalizers: &str) {
         self.environment_with_set("ebs", finalizers);
@@ -215,10 +223,7 @@ fn images_go_to_three_regions_and_two_accounts() {
 fn a_public_base_image_is_copied_once_for_all_bakes() {
     needs!(root(), loops(), fixtures());
     let cloud = Cloud::new();
-    let bytes = disk(&DiskOptions::default().size_mib(256));
-    let snapshot = cloud.double.seed_snapshot(OTHER, HOME, &bytes).expect("the disk can be read");
-    let public = SeedImage { public: true, ..SeedImage::new("public-base", &snapshot) };
-    let public = cloud.double.seed_image(OTHER, HOME, public).expect("the snapshot is there");
+    let public = cloud.public_base();
     cloud.run(&["--base", &public, "hello-bake"]).succeeds();
     cloud.run(&["--base", &public, "hello-dep"]).succeeds();
     let calls = cloud.double.requests();

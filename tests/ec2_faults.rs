@@ -216,7 +216,26 @@ fn kills(cloud: &Cloud, which: impl Fn(&str) -> bool, images_made: usize) {
 #[test]
 fn a_bake_from_anywhere_is_killed_at_every_point_of_every_change() {
     needs!(root(), loops(), fixtures());
-    kills(&from_anywhere(), |_| true, 2);
+    // The base image is the account's own.
+    kills(&from_anywhere(), |path| path != "own", 2);
+}
+
+#[test]
+fn a_public_base_image_is_copied_once_although_bakes_are_killed_meanwhile() {
+    needs!(root(), loops(), fixtures());
+    for point in ["before_intent", "intent", "sent", "accepted", "settled", "done"] {
+        let cloud = Cloud::new();
+        let base = cloud.public_base();
+        let mut bake = cloud.command(&["--base", &base, "hello-bake"]);
+        let killed = Said::of(bake.env("BAKE_CRASH_AT", format!("own:{point}")).output().unwrap());
+        assert_eq!(killed.code, None, "nothing passed `{point}`: {}", killed.stderr);
+        let run = cloud.run(&["runs"]).stdout.split(' ').next().expect("a run").to_owned();
+        cloud.run(&["resume", &run]).succeeds();
+        let images = cloud.images(HOME);
+        let copies = images.iter().filter(|image| image.name == format!("bake base {base}")).count();
+        assert_eq!((copies, images.len()), (1, 2), "{point}: {images:?}");
+        cloud.house.assert_clean();
+    }
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn what_is_written_wrongly_starts_nothing() {
     house.run(&["./missing_1.0_all.deb"]).ends_with(2).tells("missing_1.0_all.deb");
     house.run(&["--env", "local_apt_linus", "hello-bake"]).ends_with(2).tells("did you mean `local_apt_linux`");
     house
-        .run(&["--env", "ec2_apt_linux", "hello-bake"])
+        .run(&["--env", "ec2_yum_linux", "hello-bake"])
         .ends_with(2)
         .tells("this version of bake does not have it yet");
     house.run(&["--set", "plugins.provisioner.apt.repository=x", "hello-bake"]).ends_with(2).tells("repositories");
