@@ -1,6 +1,8 @@
 //! Bakes on an instance: on a volume that is attached to it, as a real block device.
 
-use aws_double::{Fault, FaultKind, Kernel};
+use std::time::Duration;
+
+use aws_double::{Delays, Fault, FaultKind, Kernel};
 use bake_testing::needs;
 
 use crate::ec2::{ACCOUNT, Cloud, HOME};
@@ -41,6 +43,24 @@ fn an_ami_is_made_of_an_attached_volume() {
     let gone = |call: &&aws_double::Request| !well.contains(&call.outcome.as_str());
     let refused: Vec<_> = calls.iter().filter(gone).collect();
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn an_ami_is_made_although_everything_takes_its_time() {
+    needs!(root(), loops(), fixtures());
+    let cloud = Cloud::on_an_instance(Kernel::Nvme);
+    let time = Duration::from_millis(300);
+    cloud.double.set_delays(Delays {
+        volume: time,
+        attach: time,
+        detach: time,
+        snapshot: time,
+        image: time,
+        visibility: time / 3,
+        ..Delays::default()
+    });
+    cloud.run(&["hello-bake"]).succeeds();
+    assert_no_volume(&cloud);
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Machine {
 
     /// The name that the kernel gives to a new disk.
     fn free_name(&self, device: &str) -> io::Result<String> {
-        let letters = device.trim_start_matches("/dev/").trim_start_matches("sd").trim_start_matches("xvd");
+        let letters = slot(device);
         let there = |name: &String| self.folder.join("sys/block").join(name).exists();
         match self.kernel {
             // From above: the first that is attached is not the first that there is.
@@ -138,12 +138,20 @@ impl Machine {
                 names.find(|name| !there(name)).ok_or_else(|| io::Error::other("too many disks"))
             }
             Kernel::Xen => Ok(format!("xvd{letters}")),
-            Kernel::XenShifted => {
-                let (rest, last) = letters.split_at(letters.len() - 1);
-                Ok(format!("xvd{rest}{}", char::from(last.as_bytes()[0] + SHIFT)))
-            }
+            Kernel::XenShifted => match letters.as_bytes() {
+                // Those of two letters, and those at the end of the alphabet, keep their name.
+                [letter @ b'a'..=b'v'] => Ok(format!("xvd{}", char::from(letter + SHIFT))),
+                _ => Ok(format!("xvd{letters}")),
+            },
         }
     }
+}
+
+/// The letters of a device name: the same disk has it as `sd` and as `xvd`.
+pub(crate) fn slot(name: &str) -> &str {
+    let rest = name.strip_prefix("/dev/").unwrap_or(name);
+    let rest = rest.strip_prefix("sd").or_else(|| rest.strip_prefix("xvd")).unwrap_or(rest);
+    rest.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
 /// A disk that a machine has.
@@ -166,20 +174,29 @@ impl Shown {
 
     /// Takes the disk away from the machine; says whether it is gone. It is not while somebody has it open.
     pub(crate) fn unplug(&self) -> bool {
+        // The kernel unbinds it after the last close, ours or somebody else's.
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let name = self.bound.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let bound = fs::read_to_string(backing).is_ok_and(|file| Path::new(file.trim_end()) == self.file);
+        if !bound {
+            self.hide();
+        }
+        !bound
+    }
+
+    /// Takes what the kernel shows of it away.
+    fn hide(&self) {
         let [block, class] = &self.shown;
         for path in [class, &self.node] {
             let _not_there_any_more = fs::remove_file(path);
         }
         let _not_there_any_more = fs::remove_dir_all(block);
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let name = self.bound.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-        fs::read_to_string(backing).map_or(true, |file| Path::new(file.trim_end()) != self.file)
     }
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        self.unplug();
+        self.hide();
     }
 }

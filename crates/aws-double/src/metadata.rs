@@ -13,6 +13,9 @@ const TOKEN: &str = "AQAAAAexampletoken";
 /// The header of how long a token is good.
 const LIFE: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 
+/// The longest that a token may be good, in seconds.
+const LONGEST_LIFE: u32 = 21_600;
+
 /// The role of every instance.
 const ROLE: &str = "baker";
 
@@ -27,7 +30,8 @@ pub(crate) fn answer(world: &mut World, call: &Call) -> Answered {
     let machine = world.machines.first().cloned().ok_or_else(not_found)?;
     let header = |name: &str| call.headers.get(name).and_then(|value| value.to_str().ok());
     if call.method == Method::PUT && call.path == "/latest/api/token" {
-        let life = header(LIFE).ok_or_else(|| Refusal::new("BadRequest", ""))?;
+        let legal = |life: &&str| life.parse::<u32>().is_ok_and(|seconds| (1..=LONGEST_LIFE).contains(&seconds));
+        let life = header(LIFE).filter(legal).ok_or_else(|| Refusal::new("BadRequest", ""))?;
         return Ok(Answer::Bytes(vec![(LIFE, life.to_owned())], TOKEN.into()));
     }
     if header("x-aws-ec2-metadata-token") != Some(TOKEN) {

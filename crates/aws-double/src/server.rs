@@ -205,7 +205,9 @@ impl Double {
 
     /// Lists the volumes of an account in a region.
     pub fn volumes(&self, account: &str, region: &str) -> Vec<Volume> {
-        let world = self.shared.world();
+        let mut world = self.shared.world();
+        // Whose time has come is gone, though nobody asked; what cannot be shown is told to whoever does.
+        let _told_later = ec2::volumes::advance(&mut world);
         let space = world.regions.get(region);
         let ours = |volume: &&Volume| volume.owner == account;
         space.iter().flat_map(|space| space.volumes.values()).filter(ours).cloned().collect()

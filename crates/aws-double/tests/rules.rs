@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_double::{Delays, Double, DoubleBuilder, Fault, FaultKind, Machine, SeedImage};
+use aws_double::{Delays, Double, DoubleBuilder, Fault, FaultKind, Kernel, Machine, SeedImage};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Response};
@@ -403,12 +403,42 @@ async fn a_volume_is_a_disk_of_the_machine_that_it_is_attached_to() {
 
     let detached = || async { service.ec2(&[("Action", "DescribeVolumes"), ("VolumeId.1", near)]).await.1 };
     assert_eq!(service.ec2(&[("Action", "DetachVolume"), ("VolumeId", near)]).await.0, 200);
-    assert!(detached().await.contains("<status>in-use</status>"), "somebody has it open");
+    assert!(detached().await.contains("<status>in-use</status>") && node.exists(), "somebody has it open");
+    assert_code(&service.ec2(&[("Action", "DetachVolume"), ("VolumeId", near)]).await, "IncorrectState");
     drop(disk);
     while !detached().await.contains("<status>available</status>") {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!node.exists());
+}
+
+#[tokio::test]
+async fn a_disk_is_there_when_its_volume_is_attached_and_not_before() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine::new(OWN, HERE, folder.path()).kernel(Kernel::XenShifted);
+    let service = Service::of(Double::builder().account(OWN, "AKIAOWN").region(HERE).machine(machine)).await;
+    let (snapshot, _) = service.seeded();
+    let create = [("Action", "CreateVolume"), ("SnapshotId", &*snapshot), ("AvailabilityZone", "us-east-1b")];
+    let volumes = [service.ec2(&create).await.1, service.ec2(&create).await.1];
+    let [one, stuck] = [0, 1].map(|number| element(&volumes[number], "volumeId").to_owned());
+    let attach = async |volume: &str, device: &str| {
+        let form = [("Action", "AttachVolume"), ("VolumeId", volume), ("InstanceId", MACHINE), ("Device", device)];
+        assert_eq!(service.ec2(&form).await.0, 200);
+    };
+    service.double.set_delays(Delays { attach: Duration::from_millis(200), ..Delays::default() });
+    attach(&one, "/dev/sdf").await;
+    service.double.fault(Fault::on("AttachVolume", FaultKind::Fails("it hangs".into())));
+    attach(&stuck, "/dev/sdx").await;
+    let there = |name: &str| folder.path().join("dev").join(name).exists();
+    assert!(!there("xvdj"), "it is only attaching");
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let told = service.ec2(&[("Action", "DescribeVolumes"), ("VolumeId.1", &one), ("VolumeId.2", &stuck)]).await.1;
+    assert!(told.contains("<status>attached</status>") && told.contains("<status>attaching</status>"), "{told}");
+    assert!(there("xvdj") && !there("xvdx"), "one is attached, and one hangs");
 }
 
 #[tokio::test]
@@ -420,6 +450,8 @@ async fn an_instance_is_told_who_it_is_for_a_token() {
     let without = service.client.get(at("meta-data/instance-id")).send().await.unwrap();
     assert_eq!(without.status(), 401);
     let life = "x-aws-ec2-metadata-token-ttl-seconds";
+    let long = service.client.put(at("api/token")).header(life, "99999").send().await.unwrap();
+    assert_eq!(long.status(), 400);
     let token = service.client.put(at("api/token")).header(life, "60").send().await.unwrap();
     assert_eq!(token.headers()[life], "60");
     let token = token.text().await.unwrap();

@@ -6,7 +6,7 @@ mod images;
 mod instances;
 mod snapshots;
 mod tags;
-mod volumes;
+pub(crate) mod volumes;
 
 use crate::answer::{Answer, Answered, Refusal, Xml};
 use crate::params::Params;
@@ -20,7 +20,7 @@ pub(crate) fn answer(world: &mut World, mut call: Call) -> Answered {
         return Err(Refusal::new("DryRunOperation", "Request would have succeeded, but DryRun flag is set."));
     }
     world.space(&call.region)?;
-    volumes::let_go(world);
+    volumes::advance(world)?;
     match call.operation.as_str() {
         "DescribeImages" => images::describe(world, call),
         "RegisterImage" => images::register(world, call),

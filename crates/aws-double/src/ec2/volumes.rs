@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::{filter, instances, of_kind, specified, tag_set};
 use crate::answer::{Answer, Answered, Refusal, Xml};
 use crate::blocks::{BLOCK, Blocks};
+use crate::machine::slot;
 use crate::server::{Call, done};
 use crate::world::{Attachment, Snapshot, Stage, Volume, World};
 
@@ -36,7 +37,7 @@ pub(super) fn create(world: &mut World, mut call: Call) -> Answered {
     if !TYPES.contains(&kind.as_str()) {
         return Err(Refusal::new("UnknownVolumeType", format!("Unsupported volume type '{kind}'")));
     }
-    let (id, delays) = (world.id("vol"), world.delays);
+    let (id, delays, encrypting) = (world.id("vol"), world.delays, world.encrypting.contains(&call.region));
     let space = world.space(&call.region)?;
     if let Some(token) = &token {
         let mut before = space.volumes.values().filter(|volume| volume.owner == call.account);
@@ -68,7 +69,7 @@ pub(super) fn create(world: &mut World, mut call: Call) -> Answered {
         zone,
         size,
         kind,
-        encrypted: encrypted.unwrap_or_else(|| source.is_some_and(|snapshot| snapshot.encrypted)),
+        encrypted: encrypted.unwrap_or_else(|| encrypting || source.is_some_and(|snapshot| snapshot.encrypted)),
         origin: source.map(|snapshot| Arc::clone(&snapshot.blocks)),
         snapshot: from,
         tags,
@@ -168,8 +169,9 @@ pub(super) fn attach(world: &mut World, mut call: Call) -> Answered {
     let ours = machines.iter().filter(|one| one.account == call.account && one.region == call.region);
     let machine = ours.into_iter().find(|one| one.id == machine).ok_or_else(unknown)?;
     let space = world.space(&call.region)?;
-    let mut names: Vec<&str> =
-        space.volumes.values().filter_map(|one| Some(&*one.attachment.as_ref()?.device)).collect();
+    let here = |one: &&Attachment| one.machine == machine.id;
+    let attached = space.volumes.values().filter_map(|one| one.attachment.as_ref()).filter(here);
+    let mut names: Vec<&str> = attached.map(|one| one.device.as_str()).collect();
     names.push(machine.root_device());
     if !is_device_name(&device) {
         let message =
@@ -194,17 +196,18 @@ pub(super) fn attach(world: &mut World, mut call: Call) -> Answered {
         return Err(Refusal::new("InvalidVolume.ZoneMismatch", message));
     }
     let path = machine.file(&id);
-    let shown = materialize(volume, &path).and_then(|()| machine.plug(&id, &device)).map_err(stumbled)?;
+    materialize(volume, &path).map_err(stumbled)?;
     volume.file = Some(path);
     let attachment = Attachment {
         machine: machine.id.clone(),
         device,
         ready: call.doom.is_none().then_some(now + delays.attach),
         detached: None,
-        shown: Some(Arc::new(shown)),
+        shown: None,
     };
     let answer = attachment_xml(&id, &attachment);
     volume.attachment = Some(attachment);
+    advance(world)?;
     Ok(Answer::Xml(answer))
 }
 
@@ -216,13 +219,6 @@ fn is_device_name(name: &str) -> bool {
     let rest = name.strip_prefix("/dev/sd").or_else(|| name.strip_prefix("/dev/xvd"));
     let letters = rest.map(|rest| rest.trim_end_matches(|c: char| c.is_ascii_digit()));
     letters.is_some_and(|letters| !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase()))
-}
-
-/// The letters of a device name: the same disk has it as `sd` and as `xvd`.
-fn slot(name: &str) -> &str {
-    let rest = name.trim_start_matches("/dev/");
-    let rest = rest.strip_prefix("sd").or_else(|| rest.strip_prefix("xvd")).unwrap_or(rest);
-    rest.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
 /// Writes the bytes that a volume began with into its file.
@@ -257,25 +253,40 @@ pub(super) fn detach(world: &mut World, mut call: Call) -> Answered {
         let message = format!("Volume '{id}' is not attached to that instance");
         return Err(Refusal::new("InvalidAttachment.NotFound", message));
     }
-    attachment.detached = attachment.detached.or(Some(now + delays.detach));
+    if attachment.detached.is_some() {
+        return Err(Refusal::new("IncorrectState", format!("Volume '{id}' is in the 'detaching' state.")));
+    }
+    attachment.detached = Some(now + delays.detach);
     Ok(Answer::Xml(attachment_xml(&id, attachment)))
 }
 
-/// Lets go of the volumes whose time has come and that nobody has open any more.
-pub(super) fn let_go(world: &mut World) {
-    let now = Instant::now();
+/// Shows the disks of volumes that are attached by now, and takes away those of which it was asked and that nobody has open any more.
+pub(crate) fn advance(world: &mut World) -> Result<(), Refusal> {
+    let (now, machines) = (Instant::now(), world.machines.clone());
     for volume in world.regions.values_mut().flat_map(|space| space.volumes.values_mut()) {
         let due = |one: &mut Attachment| one.detached.is_some_and(|at| at <= now);
         let gone = volume.attachment.take_if(|one| due(one) && one.shown.as_ref().is_none_or(|shown| shown.unplug()));
         drop(gone);
+        let Some(attachment) = &mut volume.attachment else { continue };
+        if attachment.shown.is_none() && attachment.state() == "attached" {
+            let machine = machines.iter().find(|machine| machine.id == attachment.machine);
+            let machine = machine.expect("it was attached to one of them");
+            attachment.shown = Some(Arc::new(machine.plug(&volume.id, &attachment.device).map_err(stumbled)?));
+        }
     }
+    Ok(())
 }
 
 pub(super) fn delete(world: &mut World, mut call: Call) -> Answered {
     let id = call.params.need("VolumeId")?;
     call.params.done()?;
     let space = world.space(&call.region)?;
-    let volume = space.volumes.get(&id).filter(|one| one.owner == call.account).ok_or_else(|| absent(&id))?;
+    let now = Instant::now();
+    let volume = space.volumes.get(&id).filter(|one| one.owner == call.account && one.visible <= now);
+    let volume = volume.ok_or_else(|| absent(&id))?;
+    if volume.state() == "creating" {
+        return Err(Refusal::new("IncorrectState", format!("Volume '{id}' is in the 'creating' state.")));
+    }
     if let Some(attachment) = &volume.attachment {
         let message = format!("Volume {id} is currently attached to {}", attachment.machine);
         return Err(Refusal::new("VolumeInUse", message));
