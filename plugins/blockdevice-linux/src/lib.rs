@@ -96,12 +96,6 @@ impl BlockDevice for LinuxBlockDevice {
         let file = file.map_err(|error| {
             StepError::wrap(Class::Permanent, error).context(format!("cannot open `{}`", found.path.display()))
         })?;
-        match file.try_lock() {
-            Ok(()) => Ok(Disk { file, path: found.path }),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                Err(StepError::permanent(format!("the disk `{}` is in use by another program", found.path.display())))
-            }
-            Err(std::fs::TryLockError::Error(error)) => Err(error).permanent(),
-        }
+        Disk::lock(file, found.path)
     }
 }

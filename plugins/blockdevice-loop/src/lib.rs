@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bake_config::{Built, PluginInfo, PluginKind};
 use bake_core::{Attachment, BlockDevice, Cloud, Disk, Medium, Volume};
-use bake_engine::{Classify, StepContext, StepError, StepResult};
+use bake_engine::{Classify, StepContext, StepResult};
 
 /// What may be written about this plugin in `environments.yaml`.
 pub const INFO: PluginInfo = PluginInfo {
@@ -44,14 +44,6 @@ impl BlockDevice for LoopBlockDevice {
     ) -> StepResult<Disk> {
         let path = cloud.disk_file(volume).await?;
         let file = std::fs::File::options().read(true).write(true).open(&path).permanent()?;
-        // The lock belongs to the open file and goes with it into the sandbox: as long as anything of this bake lives, the
-        // cloud can see that the volume is in use.
-        match file.try_lock() {
-            Ok(()) => Ok(Disk { file, path }),
-            Err(std::fs::TryLockError::WouldBlock) => {
-                Err(StepError::permanent(format!("the disk `{}` is in use by another program", path.display())))
-            }
-            Err(std::fs::TryLockError::Error(error)) => Err(error).permanent(),
-        }
+        Disk::lock(file, path)
     }
 }

@@ -1,8 +1,9 @@
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bake_engine::{StepContext, StepResult};
+use bake_engine::{Classify, StepContext, StepError, StepResult};
 use serde::{Deserialize, Serialize};
 
 use crate::{Attachment, Cloud, Volume};
@@ -21,9 +22,29 @@ pub enum Medium {
 #[derive(Debug)]
 pub struct Disk {
     /// The open disk. What it was opened by does not matter any more.
-    pub file: std::fs::File,
+    pub file: File,
     /// Where it was, for messages.
     pub path: PathBuf,
+}
+
+impl Disk {
+    /// Takes an open disk for this bake alone.
+    ///
+    /// The lock belongs to the open file and goes with it into the sandbox: as long as anything of this bake lives, others can see
+    /// that the disk is in use.
+    ///
+    /// # Errors
+    ///
+    /// Fails when another program has it.
+    pub fn lock(file: File, path: PathBuf) -> StepResult<Self> {
+        match file.try_lock() {
+            Ok(()) => Ok(Self { file, path }),
+            Err(TryLockError::WouldBlock) => {
+                Err(StepError::permanent(format!("the disk `{}` is in use by another program", path.display())))
+            }
+            Err(TryLockError::Error(error)) => Err(error).permanent(),
+        }
+    }
 }
 
 /// Gives the disk of a volume to bake on.
