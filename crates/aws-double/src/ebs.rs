@@ -17,7 +17,7 @@ use crate::answer::{Answer, Answered, Refusal};
 use crate::blocks::{BLOCK, Blocks};
 use crate::params::Params;
 use crate::server::{Call, Shared};
-use crate::world::{NO_VOLUME, Snapshot, Stage, Tags, World};
+use crate::world::{Snapshot, Stage, Tags, World};
 
 /// Seconds for which a block's token is good.
 const TOKEN_LIFE: f64 = 585_000.0;
@@ -158,25 +158,17 @@ fn start(world: &mut World, call: &Call) -> Answered {
     };
     let blocks = Blocks::new(parent.as_ref().map(|parent| Arc::clone(&parent.blocks)));
     let blocks = blocks.map_err(|error| Refusal::new("InternalServerException", error.to_string()).status(500))?;
-    let (now, delays, encrypting) = (Instant::now(), world.delays, world.encrypting.contains(&call.region));
+    let (delays, encrypting) = (world.delays, world.encrypting.contains(&call.region));
     let like_parent = || encrypting || parent.as_ref().is_some_and(|parent| parent.encrypted);
+    let id = world.id("snap");
     let snapshot = Snapshot {
-        id: world.id("snap"),
-        owner: call.account.clone(),
-        volume: NO_VOLUME.into(),
-        size: start.size,
         description: start.description,
         tags: start.tags,
-        volumes: BTreeSet::new(),
         encrypted: start.encrypted.unwrap_or_else(like_parent),
         key: start.key.or_else(|| parent.as_ref().and_then(|parent| parent.key.clone())),
-        stage: Stage::Writing,
-        created: Timestamp::now(),
-        begun: now,
-        visible: now + delays.visibility,
-        blocks: Arc::new(blocks),
         token: start.token.map(|token| (token, canonical)),
         doomed: call.doom.clone(),
+        ..Snapshot::new(id, &call.account, start.size, blocks, &delays)
     };
     let _no_test_waits_that_long = start.timeout;
     let answer = started(&snapshot, start.parent.as_deref());

@@ -15,7 +15,7 @@ use crate::clock::Delays;
 use crate::machine::{Machine, Shown};
 
 /// The volume of snapshots that were taken of none.
-pub(crate) const NO_VOLUME: &str = "vol-ffffffff";
+const NO_VOLUME: &str = "vol-ffffffff";
 
 /// Tags of a resource.
 pub(crate) type Tags = BTreeMap<String, String>;
@@ -280,6 +280,29 @@ impl Attachment {
 }
 
 impl Snapshot {
+    /// A snapshot that begins now and that nobody has described: what holds for each, however it is made.
+    pub(crate) fn new(id: String, owner: &str, size: u32, blocks: Blocks, delays: &Delays) -> Self {
+        let now = Instant::now();
+        Self {
+            id,
+            owner: owner.into(),
+            volume: NO_VOLUME.into(),
+            size,
+            description: None,
+            tags: Tags::new(),
+            volumes: BTreeSet::new(),
+            encrypted: false,
+            key: None,
+            stage: Stage::Writing,
+            created: Timestamp::now(),
+            begun: now,
+            visible: now + delays.visibility,
+            blocks: Arc::new(blocks),
+            token: None,
+            doomed: None,
+        }
+    }
+
     /// Returns the state that calls show, and why it failed.
     pub fn state(&self) -> (&'static str, Option<String>) {
         match &self.stage {
@@ -328,23 +351,11 @@ impl World {
         }
         let id = self.id("snap");
         let now = Instant::now();
+        let size = u32::try_from(length.div_ceil(1 << 30)).expect("a disk of a test is small");
         let snapshot = Snapshot {
-            id: id.clone(),
-            owner: owner.into(),
-            volume: NO_VOLUME.into(),
-            size: u32::try_from(length.div_ceil(1 << 30)).expect("a disk of a test is small"),
-            description: None,
-            tags: Tags::new(),
-            volumes: BTreeSet::new(),
-            encrypted: false,
-            key: None,
             stage: Stage::Ended { at: now, failure: None },
-            created: Timestamp::now(),
-            begun: now,
             visible: now,
-            blocks: Arc::new(blocks),
-            token: None,
-            doomed: None,
+            ..Snapshot::new(id.clone(), owner, size, blocks, &self.delays)
         };
         let space = self.regions.get_mut(region).ok_or_else(|| io::Error::other(format!("no region {region}")))?;
         space.snapshots.insert(id.clone(), snapshot);

@@ -11,7 +11,7 @@ use crate::answer::{Answer, Answered, Refusal, Xml};
 use crate::blocks::Blocks;
 use crate::params::Params;
 use crate::server::Call;
-use crate::world::{Disk, Image, NO_VOLUME, Snapshot, Stage, World};
+use crate::world::{Disk, Image, Snapshot, Stage, World};
 
 /// Largest sizes in GiB, by type.
 const SIZES: [(&str, u32); 7] = [
@@ -318,22 +318,12 @@ pub(super) fn copy(world: &mut World, mut call: Call) -> Answered {
         let blocks = Blocks::new(Some(Arc::clone(&bytes.blocks)));
         let blocks = blocks.map_err(|error| Refusal::new("InternalError", error.to_string()).status(500))?;
         snapshots.push(Snapshot {
-            id,
-            owner: account.clone(),
             description: Some(format!("Copied for {source} from {}", bytes.id)),
             tags: of_kind(&specified, "snapshot"),
-            volumes: BTreeSet::new(),
             encrypted: bytes.encrypted || encrypted == Some(true),
             key: key.clone().or(bytes.key),
             stage: Stage::Ended { at: now + delays.copy, failure: call.doom.clone() },
-            created: Timestamp::now(),
-            begun: now,
-            visible: now + delays.visibility,
-            blocks: Arc::new(blocks),
-            token: None,
-            doomed: None,
-            volume: NO_VOLUME.into(),
-            size: bytes.size,
+            ..Snapshot::new(id, &account, bytes.size, blocks, &delays)
         });
     }
     let mut tags = if copy_tags && original.owner == account { original.tags.clone() } else { BTreeMap::new() };

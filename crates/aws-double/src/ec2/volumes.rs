@@ -315,22 +315,12 @@ pub(super) fn snapshot(world: &mut World, mut call: Call) -> Answered {
     }
     let blocks = bytes(volume).map_err(stumbled)?;
     let snapshot = Snapshot {
-        id: snapshot,
-        owner: call.account.clone(),
         volume: id,
-        size: volume.size,
         description,
         tags,
-        volumes: BTreeSet::new(),
         encrypted: volume.encrypted,
-        key: None,
         stage: Stage::Ended { at: now + delays.snapshot, failure: call.doom.clone() },
-        created: Timestamp::now(),
-        begun: now,
-        visible: now + delays.visibility,
-        blocks: Arc::new(blocks),
-        token: None,
-        doomed: None,
+        ..Snapshot::new(snapshot, &call.account, volume.size, blocks, &delays)
     };
     let answer = super::snapshots::xml(&snapshot);
     space.snapshots.insert(snapshot.id.clone(), snapshot);
